@@ -1,0 +1,34 @@
+"""Learn how to augment a data set, then feed what was learned to any PyTorch trainer.
+
+Names are loaded when first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Candidate": "ddas_gpu.space",
+    "PolicySchedule": "ddas_gpu.policy",
+    "SearchSpace": "ddas_gpu.space",
+    "augment": "ddas_gpu.ops",
+    "set_num_threads": "ddas_gpu.ops",
+}
+_MODULES = ("gradients", "ops")
+
+__all__ = [*_HOME, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return import_module(f"ddas_gpu.{name}")
+    raise AttributeError(f"module 'ddas_gpu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

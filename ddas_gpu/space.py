@@ -1,0 +1,162 @@
+"""The search space: ops × magnitude levels → K candidates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from ddas_gpu.ops.table import Argument, PixelScale, find
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An op at a magnitude level; `level` is None for ops without a magnitude."""
+
+    op: str
+    level: float | None = None
+
+    def __post_init__(self) -> None:
+        law = find(self.op).law
+        if law is None and self.level is not None:
+            raise ValueError(f"{self.op} has no magnitude, but was given level {self.level!r}")
+        if law is not None and not _is_level(self.level):
+            raise ValueError(
+                f"{self.op} needs a level from 0 to 30 (10 is AutoAugment's maximum), "
+                f"not {self.level!r}"
+            )
+
+    def __str__(self) -> str:
+        return self.op if self.level is None else f"{self.op} {self.level:g}"
+
+
+def _is_level(level: object) -> bool:
+    return isinstance(level, (int, float)) and not isinstance(level, bool) and 0 <= level <= 30
+
+
+@dataclass(frozen=True)
+class SearchSpace(Sequence[Candidate]):
+    """K candidates, and how many of them a policy chains (`depth`, N_o in the paper).
+
+    >>> space = SearchSpace.preset("cifar")
+    >>> len(space), space.depth, space[7]
+    (52, 2, Candidate(op='Smooth', level=None))
+    """
+
+    candidates: tuple[Candidate, ...]
+    depth: int = 2
+    scale: PixelScale = PixelScale()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(self.candidates))
+        if not self.candidates:
+            raise ValueError("a search space needs at least one candidate")
+        repeated = {str(c) for c in self.candidates if self.candidates.count(c) > 1}
+        if repeated:
+            raise ValueError(f"candidates given twice: {', '.join(sorted(repeated))}")
+        if not isinstance(self.depth, int) or self.depth < 1:
+            raise ValueError(f"depth is the number of ops in a policy, 1 or more: {self.depth!r}")
+
+    @classmethod
+    def of(
+        cls,
+        ops: Iterable[str],
+        levels: Iterable[float] = (),
+        depth: int = 2,
+        scale: PixelScale = PixelScale(),
+    ) -> SearchSpace:
+        """Every op in the order given; those with a magnitude once at each level."""
+        levels = tuple(levels)
+        candidates = []
+        for name in ops:
+            if find(name).law is None:
+                candidates.append(Candidate(name))
+            elif levels:
+                candidates.extend(Candidate(name, level) for level in levels)
+            else:
+                raise ValueError(f"{name} has a magnitude: give the space at least one level")
+        return cls(tuple(candidates), depth, scale)
+
+    @classmethod
+    def preset(cls, name: str) -> SearchSpace:
+        """The paper's spaces and ours for the digits: see `PRESETS`."""
+        if name not in PRESETS:
+            raise ValueError(f"unknown preset {name!r}; there are: {', '.join(PRESETS)}")
+        return cls.of(**PRESETS[name])
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+    def __getitem__(self, index):
+        return self.candidates[index]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.candidates)
+
+    def argument(self, index: int) -> Argument:
+        """The concrete argument of candidate `index`, before any random sign."""
+        candidate = self.candidates[index]
+        law = find(candidate.op).law
+        return None if law is None else law(candidate.level, self.scale)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "depth": self.depth,
+            "scale": {"translate": self.scale.translate, "cutout": self.scale.cutout},
+            "candidates": [[c.op] if c.level is None else [c.op, c.level] for c in self],
+        }
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> SearchSpace:
+        """Inverse of `to_json`; also takes the short form {"ops": [...], "levels": [...]}."""
+        try:
+            scale = PixelScale(**content.get("scale", {}))
+            depth = content.get("depth", 2)
+            if "candidates" in content:
+                candidates = tuple(Candidate(*entry) for entry in content["candidates"])
+                return cls(candidates, depth, scale)
+            return cls.of(content["ops"], content.get("levels", ()), depth, scale)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(
+                'a search space is written {"candidates": [["Invert"], ["Rotate", 6], …]} or '
+                f'{{"ops": […], "levels": […]}}, with "depth" and "scale" if wanted: {error}'
+            ) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> SearchSpace:
+        """A space from a JSON file."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+# The order is that of the authors' released policies: first the ops without a magnitude, then the
+# others, each at every level.
+PLAIN = ("Identity", "FlipLR", "FlipUD", "AutoContrast", "Equalize", "Invert", "Blur", "Smooth")
+GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY")
+TONES = ("Solarize", "Color", "Contrast", "Brightness", "Sharpness")
+CLASSIFICATION = (*PLAIN, "Rotate", "Posterize", *GEOMETRIC, *TONES)
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "cifar": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
+    "svhn": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
+    "imagenet": {
+        "ops": (*CLASSIFICATION, "Cutout"),
+        "levels": (7, 14),
+        "scale": PixelScale(translate=100, cutout=40),
+    },
+    # The paper replaces Rotate by Rotate90, with one magnitude and one op a policy.
+    "sanity": {
+        "ops": (*PLAIN, "Rotate90", "Posterize", *GEOMETRIC, *TONES),
+        "levels": (2,),
+        "depth": 1,
+    },
+    "digits": {"ops": CLASSIFICATION, "levels": (4, 8), "scale": PixelScale(translate=8)},
+}
