@@ -1,0 +1,86 @@
+"""What all tests share: real images, the GPU skip, repeatable random examples."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Set before torch is first imported, and inherited by the commands that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+# Examples take as long as the machine is busy: a deadline would only make tests fail by chance.
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needing_gpu = [item for item in items if "gpu" in item.keywords]
+    if needing_gpu and not _gpu_found():
+        for item in needing_gpu:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU with CuPy and torch found"))
+
+
+def _gpu_found() -> bool:
+    try:
+        import cupy
+        import torch
+    except ImportError:
+        return False
+    return cupy.is_available() and torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with the real data sets: $DDAS_SHARED, or shared/data beside the repository."""
+    folder = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is missing; set DDAS_SHARED to its place")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def imagenet_root(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few ImageNet photographs as they lie on disk: train/ with a folder a class."""
+    return _unpacked(shared_data / "imagenet_sample.tar", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def coco_root(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """COCO's first 128 images as they lie on disk: annotations/, train2017/, val2017/."""
+    return _unpacked(shared_data / "coco128.tar", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def imagenet_images(imagenet_root: Path) -> list[np.ndarray]:
+    """Six decoded photographs, uint8 HWC, each of its own size."""
+    return _decoded(imagenet_root, count=6)
+
+
+@pytest.fixture(scope="session")
+def coco_images(coco_root: Path) -> list[np.ndarray]:
+    """Six decoded photographs, uint8 HWC, each of its own size."""
+    return _decoded(coco_root, count=6)
+
+
+def _unpacked(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not archive.is_file():
+        pytest.skip(f"no real data: {archive} is missing")
+    folder = tmp_path_factory.mktemp(archive.name.partition(".")[0])
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def _decoded(root: Path, count: int) -> list[np.ndarray]:
+    files = sorted(path for path in root.rglob("*") if path.suffix.lower() in {".jpg", ".jpeg"})
+    chosen = files[:: max(1, len(files) // count)][:count]
+    return [np.asarray(Image.open(path).convert("RGB")) for path in chosen]
