@@ -1,0 +1,16 @@
+"""What each op does to pixels."""
+
+from ddas_gpu.ops.augmenting import apply_op, augment, versions
+from ddas_gpu.ops.native import get_num_threads, set_num_threads
+from ddas_gpu.ops.table import OPS, Op, PixelScale
+
+__all__ = [
+    "OPS",
+    "Op",
+    "PixelScale",
+    "apply_op",
+    "augment",
+    "get_num_threads",
+    "set_num_threads",
+    "versions",
+]

@@ -1,0 +1,182 @@
+"""Images in and out: numpy, torch and CuPy arrays, as addresses that a kernel can use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Images = Any  # a numpy, torch or CuPy uint8 array (B, H, W, 3), or a sequence of (H, W, 3)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one array library says what we need to know."""
+
+    is_bytes: Callable[[Any], bool]
+    address: Callable[[Any], int]
+    strides: Callable[[Any], tuple[int, ...]]  # in bytes
+    is_dense: Callable[[Any], bool]
+    dense: Callable[[Any], Any]  # the same values, contiguous
+    empty: Callable[[Any, Sequence[int]], Any]  # (like, shape): uint8 on the same device
+    device: Callable[[Any], tuple[str, int]]
+
+
+def _empty_cupy(like: Any, shape: Sequence[int]) -> Any:
+    with like.device:
+        return sys.modules["cupy"].empty(tuple(shape), np.uint8)
+
+
+# Looked up by the name of the library, so that none is imported before its arrays turn up.
+KINDS = {
+    "numpy": Kind(
+        is_bytes=lambda array: array.dtype == np.uint8,
+        address=lambda array: array.__array_interface__["data"][0],
+        strides=lambda array: array.strides,
+        is_dense=lambda array: array.flags.c_contiguous,
+        dense=np.ascontiguousarray,
+        empty=lambda like, shape: np.empty(shape, np.uint8),
+        device=lambda array: ("cpu", 0),
+    ),
+    "torch": Kind(
+        is_bytes=lambda array: array.dtype is sys.modules["torch"].uint8,
+        address=lambda array: array.data_ptr(),
+        strides=lambda array: array.stride(),  # in elements, which are bytes
+        is_dense=lambda array: array.is_contiguous(),
+        dense=lambda array: array.contiguous(),
+        empty=lambda like, shape: like.new_empty(tuple(shape)),
+        device=lambda array: (array.device.type, array.device.index or 0),
+    ),
+    "cupy": Kind(
+        is_bytes=lambda array: array.dtype == np.uint8,
+        address=lambda array: array.data.ptr,
+        strides=lambda array: array.strides,
+        is_dense=lambda array: array.flags.c_contiguous,
+        dense=lambda array: sys.modules["cupy"].ascontiguousarray(array),
+        empty=_empty_cupy,
+        device=lambda array: ("cuda", array.device.id),
+    ),
+}
+
+
+@dataclass
+class Batch:
+    """Where the images of a batch lie."""
+
+    owners: list[Any]  # keeps the memory alive while it is in use
+    sizes: tuple[int, int] | list[tuple[int, int]]  # one (height, width) for all, or one an image
+    addresses: np.ndarray  # uint64 (B,)
+    extent: tuple[int, int]  # from the first byte to behind the last
+    pitches: int | np.ndarray  # bytes from row to row
+    device: tuple[str, int]
+    library: str  # "numpy", "torch" or "cupy"
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+
+def library_of(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
+
+
+def kind_of(array: Any) -> Kind:
+    return KINDS[library_of(array)]
+
+
+def read(images: Images, name: str = "images", *, writable: bool = False) -> Batch:
+    """Check the images and find them. Rows may lie apart; other layouts are copied first.
+
+    Memory to write to is never copied: it must be contiguous.
+    """
+    if isinstance(images, Sequence):
+        return _read_list(images, name, writable)
+    _check(images, ("B", "H", "W", 3), name)
+    images = _whole_rows(images, name, writable)
+    kind, (batch, height, width, _) = kind_of(images), images.shape
+    offset, pitch = kind.strides(images)[:2]
+    address = kind.address(images)
+    end = address + batch * offset
+    return Batch(
+        owners=[images],
+        sizes=(height, width),
+        addresses=np.arange(address, end, offset, dtype=np.uint64),
+        extent=(address, max(end, address + height * pitch)),
+        pitches=pitch,
+        device=kind.device(images),
+        library=library_of(images),
+    )
+
+
+def _read_list(images: Sequence[Any], name: str, writable: bool) -> Batch:
+    for i, image in enumerate(images):
+        _check(image, ("H", "W", 3), f"{name}[{i}]")
+        devices = [(library_of(each), *kind_of(each).device(each)) for each in (images[0], image)]
+        if devices[0] != devices[1]:
+            raise ValueError(f"{name} of different kinds or devices: {devices[0]}, {devices[1]}")
+    owners = [_whole_rows(image, f"{name}[{i}]", writable) for i, image in enumerate(images)]
+    kind = kind_of(owners[0]) if owners else KINDS["numpy"]
+    addresses = [kind.address(image) for image in owners]
+    pitches = [kind.strides(image)[0] for image in owners]
+    ends = [a + p * len(image) for a, p, image in zip(addresses, pitches, owners, strict=True)]
+    return Batch(
+        owners=owners,
+        sizes=[tuple(image.shape[:2]) for image in owners],
+        addresses=np.array(addresses, np.uint64),
+        extent=(min(addresses, default=0), max(ends, default=0)),
+        pitches=np.array(pitches, np.int32),
+        device=kind.device(owners[0]) if owners else ("cpu", 0),
+        library=library_of(owners[0]) if owners else "numpy",
+    )
+
+
+def empty_like(images: Images) -> Images:
+    """Contiguous memory of the same kind, shape and device."""
+    if isinstance(images, Sequence):
+        return [empty_like(image) for image in images]
+    return kind_of(images).empty(images, images.shape)
+
+
+def check_target(target: Batch, source: Batch) -> None:
+    """`out=` must be like the images in kind, shape and device, and have memory of its own."""
+    if len(target) != len(source) or target.sizes != source.sizes:
+        raise ValueError(
+            f"out holds {len(target)} images of {target.sizes} pixels, "
+            f"but the result has {len(source)} of {source.sizes}"
+        )
+    if (target.library, target.device) != (source.library, source.device):
+        raise ValueError(
+            f"out is a {target.library} array on {target.device}, "
+            f"but the images are {source.library} on {source.device}"
+        )
+    if target.extent[0] < source.extent[1] and source.extent[0] < target.extent[1]:
+        # ops read the neighbours of pixels already written
+        raise ValueError("out overlaps the images: give it memory of its own")
+
+
+def _check(array: Any, layout: tuple[str | int, ...], name: str) -> None:
+    if library_of(array) not in KINDS or not hasattr(array, "shape"):
+        raise TypeError(
+            f"{name} must be a numpy, torch or CuPy array of uint8, not {type(array).__name__}"
+        )
+    if not kind_of(array).is_bytes(array):
+        raise TypeError(f"{name} must be uint8, not {array.dtype}")
+    if len(array.shape) != len(layout) or array.shape[-1] != 3:
+        raise ValueError(
+            f"{name} must have the shape ({', '.join(map(str, layout))}), not {tuple(array.shape)}"
+        )
+    if 0 in array.shape[-3:]:
+        raise ValueError(f"{name} must have pixels, not the shape {tuple(array.shape)}")
+
+
+def _whole_rows(array: Any, name: str, writable: bool) -> Any:
+    kind = kind_of(array)
+    *_, pitch, pixel, channel = kind.strides(array)
+    if writable:
+        if not kind.is_dense(array):
+            raise ValueError(f"{name} must be contiguous, not of strides {kind.strides(array)}")
+        return array
+    whole = (pixel, channel) == (3, 1) and 3 * array.shape[-2] <= pitch < 2**31
+    return array if whole and min(kind.strides(array)) > 0 else kind.dense(array)

@@ -1,0 +1,214 @@
+"""The op bank's front door: one op, a policy, or several policies, on a batch of images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddas_gpu.ops import arrays, cuda, native
+from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.draws import Draws, draw
+from ddas_gpu.ops.marshal import PICTURE, Step, steps_of, tasks_for
+from ddas_gpu.ops.table import Argument, find
+
+if TYPE_CHECKING:
+    from ddas_gpu.space import SearchSpace
+
+BACKENDS = ("auto", "cuda", "cpu", "kornia")
+
+
+def apply_op(
+    images: Images,
+    op: str,
+    argument: Argument = None,
+    *,
+    backend: str = "auto",
+    seed: int = 0,
+    out: Images | None = None,
+) -> Images:
+    """One op with one concrete argument on every image; the bytes are Pillow's.
+
+    images: uint8 (B, H, W, 3) from numpy, torch or CuPy, or a list of (H, W, 3) of any sizes. The
+    result is of the same kind, on the same device. `seed` places Cutout.
+
+    >>> images = np.full((1, 2, 2, 3), 200, np.uint8)
+    >>> apply_op(images, "Solarize", 128)[0, 0, 0]
+    array([55, 55, 55], dtype=uint8)
+    """
+    argument = find(op).check(argument)
+    source = arrays.read(images)
+    policies = np.zeros((len(source), 1), np.intp)
+    draws = draw(seed, np.arange(len(source)), 1) if find(op).centred else nothing_drawn(source)
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, ((op, argument),), policies, draws, backend)
+    return out
+
+
+def augment(
+    images: Images,
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+    backend: str = "auto",
+    out: Images | None = None,
+) -> Images:
+    """A policy, that is up to any number of candidates of `space` in turn, on every image.
+
+    policy: (N,) candidate indices for the whole batch, or (B, N), a row for each image; -1 leaves
+    the image alone. Signs and centres are drawn from (seed, sample), where `samples` (B,) numbers
+    the images; without it they are 0, 1, …
+    """
+    source = arrays.read(images)
+    policies = check_policies(policy, space)
+    if policies.ndim == 2 and len(policies) != len(source):
+        raise ValueError(f"{len(policies)} policies for {len(source)} images: give one an image")
+    policies = np.broadcast_to(policies, (len(source), policies.shape[-1]))
+    draws = draw(seed, check_samples(samples, len(source)), policies.shape[1])
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, steps_of(space), policies, draws, backend)
+    return out
+
+
+def versions(
+    images: Images,
+    policies: Sequence[Sequence[int]] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+    backend: str = "auto",
+    out: Images | None = None,
+) -> Images:
+    """The batch itself and its version under each of L policies: (L + 1, B, H, W, 3).
+
+    Step 1 of the search. The images are read where they are: no copies are made to augment them.
+    """
+    if isinstance(images, Sequence):
+        raise TypeError("versions takes one array (B, H, W, 3), not a list of images")
+    source = arrays.read(images)
+    policies = check_policies(policies, space)
+    if policies.ndim != 2:
+        raise ValueError(f"policies must have the shape (L, N), not {policies.shape}")
+    count, depth = policies.shape
+    stages = draw(seed, check_samples(samples, len(source)), count * depth)
+    # (B, L·N, …) → (L, B, N, …), with a version in front that nothing is done to
+    negative, position = (
+        np.stack([np.zeros_like(field[:, :depth]), *np.split(field, count, axis=1)])
+        if count
+        else np.zeros((1, len(source), depth, *field.shape[2:]), field.dtype)
+        for field in stages
+    )
+    nothing = np.full((1, depth), -1, np.intp)
+    chosen = np.concatenate([nothing, policies])[:, None].repeat(len(source), axis=1)
+    shape = (count + 1, *images.shape)
+    if out is None:
+        out = arrays.kind_of(images).empty(images, shape)
+    elif tuple(out.shape) != shape:
+        raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
+    tiled = replace(source, addresses=np.tile(source.addresses, count + 1))
+    flat = out.reshape(-1, *images.shape[1:])
+    rows = (count + 1) * len(source)
+    draws = Draws(negative.reshape(rows, depth), position.reshape(rows, depth, 2))
+    _run(tiled, flat, steps_of(space), chosen.reshape(rows, depth), draws, backend)
+    return out
+
+
+def nothing_drawn(batch: Batch) -> Draws:
+    """For one concrete op: its sign is in the argument."""
+    shape = (len(batch), 1)
+    return Draws(np.zeros(shape, bool), np.zeros((*shape, 2), np.uint32))
+
+
+def check_policies(policies: Sequence | np.ndarray, space: SearchSpace) -> np.ndarray:
+    """Policies as an index array, or an error that names the first wrong index."""
+    policies = np.asarray(policies)
+    if policies.ndim not in (1, 2) or (policies.size and policies.dtype.kind not in "iu"):
+        raise ValueError(
+            "a policy is a row of candidate indices, (N,) or (B, N), "
+            f"not {policies.dtype} of shape {policies.shape}"
+        )
+    wrong = policies[(policies < -1) | (policies >= len(space))]
+    if wrong.size:
+        raise ValueError(
+            f"policy index {wrong[0]} is outside the space: "
+            f"0 to {len(space) - 1}, or -1 to leave an image alone"
+        )
+    return policies.astype(np.intp)
+
+
+def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.ndarray:
+    """Sample numbers as an array; 0, 1, … by default."""
+    if samples is None:
+        return np.arange(count)
+    samples = np.asarray(samples)
+    if samples.shape != (count,) or samples.dtype.kind not in "iu":
+        raise ValueError(
+            f"samples must be {count} whole numbers, one an image, "
+            f"not {samples.dtype} of shape {samples.shape}"
+        )
+    return samples
+
+
+def _run(
+    source: Batch,
+    out: Images,
+    steps: tuple[Step, ...],
+    policies: np.ndarray,
+    draws: Draws,
+    backend: str,
+) -> None:
+    target = arrays.read(out, "out", writable=True)
+    arrays.check_target(target, source)
+    tasks, counts = tasks_for(steps, policies, source.sizes, draws)
+    backend = choose_backend(backend, source)
+    if backend == "kornia":
+        from ddas_gpu.ops.fallback import run
+
+        run(source, target, steps, policies, draws)
+        return
+    pictures = np.zeros(len(source), PICTURE)
+    pictures["source"] = source.addresses
+    pictures["target"] = target.addresses
+    sizes = np.array(source.sizes, np.int32).reshape(-1, 2)
+    pictures["height"], pictures["width"] = sizes[:, 0], sizes[:, 1]
+    pictures["source_pitch"] = source.pitches
+    pictures["count"] = counts
+    pictures["first"] = np.cumsum(counts) - counts
+    if backend == "cpu":
+        native.run(pictures, tasks)
+    else:
+        cuda.run(pictures, tasks, source)
+
+
+def choose_backend(backend: str, batch: Batch) -> str:
+    """The back end that will run; "auto" goes where the images are."""
+    if backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    place = batch.device[0]
+    if backend == "auto":
+        return "cuda" if place == "cuda" else "cpu" if _native_works() else "kornia"
+    if backend in ("cpu", "cuda") and backend != place:
+        raise ValueError(f"backend {backend!r} cannot reach images on {place!r}: move them first")
+    return backend
+
+
+@lru_cache(maxsize=1)
+def _native_works() -> bool:
+    try:
+        native.library()
+    except native.NoCompiler as problem:
+        warnings.warn(
+            f"ddas_gpu falls back to PyTorch, which is slower and differs from Pillow in some "
+            f"pixels, because its CPU kernels cannot be built: {problem}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""The GPU target: kernels/*.cu, compiled by CuPy for the device at hand.
+
+`CudaTarget` decides what to launch. Where memory and launches go is behind the small protocol
+`Kernels`, so that the tests can run the unmodified kernels on a machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ddas_gpu.ops.marshal import DEFINITIONS
+from ddas_gpu.ops.table import Primitive
+
+if TYPE_CHECKING:
+    from ddas_gpu.ops.arrays import Batch
+
+OPTIONS = ("--std=c++17", "--fmad=false", *DEFINITIONS)  # no contraction, as on the CPU
+
+BLOCK = (32, 16, 1)  # BLOCK_THREADS in blocks.cuh
+
+# A batch in which every image has one op, and it is one of these, goes to a kernel of its own.
+OWN_KERNELS = {
+    Primitive.SOLARIZE: "solarize",
+    Primitive.POSTERIZE: "posterize",
+    Primitive.EQUALIZE: "equalize",
+}
+ROWS_A_BLOCK = {"solarize": 64, "posterize": 64}  # the others take one block for a whole image
+
+
+class Kernels(Protocol):
+    """What a target needs of a device. Memory lasts until the next launch has run."""
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` bytes."""
+
+    def upload(self, array: np.ndarray) -> int:
+        """The address of a copy of the array."""
+
+    def launch(
+        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple
+    ) -> None:
+        """Start the kernel `name` of kernels/`name`.cu."""
+
+
+class CudaTarget:
+    """Turns pictures and tasks into one upload and one launch."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels = kernels
+
+    def run(self, pictures: np.ndarray, tasks: np.ndarray) -> None:
+        """Take every picture through its tasks (marshal.PICTURE, marshal.TASK)."""
+        if len(pictures) == 0:
+            return
+        self._give_scratch(pictures)
+        name = kernel_for(pictures, tasks)
+        rows = int(pictures["height"].max())
+        blocks_an_image = -(-rows // ROWS_A_BLOCK.get(name, rows))
+        records = np.concatenate([pictures.view(np.uint8), tasks.view(np.uint8)])
+        address = self.kernels.upload(records)
+        args = (np.uint64(address), np.uint64(address + pictures.nbytes))
+        self.kernels.launch(name, (len(pictures), blocks_an_image, 1), BLOCK, args)
+
+    def _give_scratch(self, pictures: np.ndarray) -> None:
+        """Chains of ops alternate between the target and as much scratch memory again."""
+        sizes = 3 * pictures["height"].astype(np.uint64) * pictures["width"].astype(np.uint64)
+        sizes[pictures["count"] < 2] = 0
+        ends = np.cumsum(sizes, dtype=np.uint64)
+        if ends[-1]:
+            pictures["scratch"] = np.uint64(self.kernels.allocate(int(ends[-1]))) + ends - sizes
+
+
+def kernel_for(pictures: np.ndarray, tasks: np.ndarray) -> str:
+    """The name of the kernel that serves this batch."""
+    if (pictures["count"] == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
+        return OWN_KERNELS.get(tasks["primitive"][0], "augment")
+    return "augment"
+
+
+def run(pictures: np.ndarray, tasks: np.ndarray, batch: Batch) -> None:
+    """Run on the device of the batch, on the current stream of the library it came from."""
+    import cupy
+
+    device = batch.device[1]
+    if batch.library == "torch":
+        import torch
+
+        pointer = torch.cuda.current_stream(device).cuda_stream
+        stream = cupy.cuda.ExternalStream(pointer, device)
+    else:
+        stream = cupy.cuda.get_current_stream(device)
+    with cupy.cuda.Device(device), stream:
+        CudaTarget(CupyKernels(stream)).run(pictures, tasks)
+
+
+class CupyKernels:
+    """A CUDA device through CuPy. Nothing here waits for the device."""
+
+    # Host memory of copies that may still be under way, with the event that ends them.
+    _in_flight: deque[tuple[Any, Any]] = deque()
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        # CuPy's pool hands memory on in stream order, so it is enough to hold it until the launch.
+        self.held: list[Any] = []
+
+    def allocate(self, size: int) -> int:
+        import cupy
+
+        self.held.append(cupy.cuda.alloc(size))
+        return self.held[-1].ptr
+
+    def upload(self, array: np.ndarray) -> int:
+        import cupy
+
+        while self._in_flight and self._in_flight[0][0].done:
+            self._in_flight.popleft()
+        pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
+        np.frombuffer(pinned, np.uint8, array.nbytes)[:] = array.view(np.uint8)
+        address = self.allocate(array.nbytes)
+        self.held[-1].copy_from_host_async(ctypes.c_void_p(pinned.ptr), array.nbytes, self.stream)
+        copied = cupy.cuda.Event(disable_timing=True)
+        copied.record(self.stream)
+        self._in_flight.append((copied, pinned))
+        return address
+
+    def launch(
+        self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple
+    ) -> None:
+        module(name).get_function(name)(grid, block, args)
+        self.held.clear()
+
+
+@lru_cache(maxsize=None)
+def module(name: str) -> Any:
+    """kernels/`name`.cu as a CuPy module; NVRTC compiles it when a kernel is first asked for."""
+    import cupy
+
+    sources = files("ddas_gpu.kernels")
+    code = sources.joinpath(f"{name}.cu").read_text("utf-8")
+    return cupy.RawModule(code=code, options=(*OPTIONS, f"-I{sources}"))

@@ -1,0 +1,51 @@
+"""The randomness inside ops: a pure function of (seed, sample, stage).
+
+A hash of the three instead of a generator with a state: whoever asks, in whatever order, on
+whatever rank or device, gets the same signs and centres for the same sample.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+MOST_STAGES = 1 << 16
+_MASK = (1 << 64) - 1
+_STEP = 0x9E3779B97F4A7C15  # splitmix64: word n is the hash of key + n · _STEP
+
+
+class Draws(NamedTuple):
+    """What an op may need; the arrays start with the shape (samples, stages)."""
+
+    negative: np.ndarray  # bool: signed ops take minus their argument
+    position: np.ndarray  # uint32, shape (..., 2): uniform; Cutout's centre across and down
+
+    def centre(self, height: int, width: int) -> np.ndarray:
+        """The drawn pixel (x, y) of an image of this size, as the kernels compute it."""
+        return (self.position.astype(np.uint64) * np.array([width, height], np.uint64)) >> 32
+
+
+def draw(seed: int, samples: np.ndarray, stages: int) -> Draws:
+    """Draws for every sample index in `samples` (n,) at stages 0..stages-1."""
+    if stages > MOST_STAGES:
+        raise ValueError(f"at most {MOST_STAGES} ops an image, not {stages}")
+    key = _hash_int(seed & _MASK)
+    words = samples.astype(np.uint64)[:, None] * np.uint64(MOST_STAGES)
+    words = words + np.arange(stages, dtype=np.uint64)
+    words *= np.uint64(_STEP)
+    words += np.uint64(key)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    # No op has both a sign and a place, and the lowest of 32 bits does not move a place.
+    return Draws((words & np.uint64(1)).astype(bool), words.view(np.uint32).reshape(-1, stages, 2))
+
+
+def _hash_int(word: int) -> int:
+    """The same finaliser on one Python integer: neighbouring seeds share no draws."""
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+    return word ^ (word >> 31)

@@ -1,0 +1,106 @@
+"""The CPU target: kernels/cpu.cpp, built by the machine's own C++ compiler on first use."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from ddas_gpu.ops.marshal import DEFINITIONS
+
+# No contraction: a fused multiply-add rounds once where Pillow rounds twice.
+FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
+
+_threads = 0  # 0: as many as the cores we may use
+
+
+class NoCompiler(RuntimeError):
+    """The CPU target cannot be built here."""
+
+
+def set_num_threads(threads: int) -> None:
+    """How many threads the CPU target may use; the default is the cores this process may use."""
+    global _threads
+    if not isinstance(threads, int) or threads < 1:
+        raise ValueError(f"the number of threads must be 1 or more, not {threads!r}")
+    _threads = threads
+
+
+def get_num_threads() -> int:
+    return _threads or len(os.sched_getaffinity(0))
+
+
+def run(pictures: np.ndarray, tasks: np.ndarray) -> None:
+    """Take every picture through its tasks (marshal.PICTURE, marshal.TASK)."""
+    library().ddas_augment(
+        pictures.ctypes.data, len(pictures), tasks.ctypes.data, get_num_threads()
+    )
+
+
+@lru_cache(maxsize=1)
+def library() -> ctypes.CDLL:
+    """The compiled target; raises NoCompiler where it can be neither found nor built."""
+    loaded = ctypes.CDLL(str(build()))
+    pointer = ctypes.c_void_p
+    loaded.ddas_augment.argtypes = (pointer, ctypes.c_int64, pointer, ctypes.c_int)
+    loaded.ddas_augment.restype = None
+    return loaded
+
+
+def build() -> Path:
+    """The shared library in the cache, compiled first if it is not there yet.
+
+    Safe when many processes start at once: each compiles to a file of its own and moves it into
+    place in one step.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None or shutil.which(compiler) is None:
+        raise NoCompiler(f"no C++ compiler ({compiler or 'c++ or g++'}) was found")
+    sources = files("ddas_gpu.kernels")
+    key = hashlib.sha256(repr((FLAGS, DEFINITIONS, compiler, _cpu())).encode())
+    for name in ("cpu.cpp", "pixels.h", "tasks.h"):
+        key.update(sources.joinpath(name).read_bytes())
+    target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as work:
+        built = Path(work, target.name)
+        command = [
+            *compiler.split(),
+            *FLAGS,
+            *DEFINITIONS,
+            "-o",
+            str(built),
+            str(sources / "cpu.cpp"),
+        ]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise NoCompiler(f"{' '.join(command)} failed:\n{result.stderr}")
+        os.replace(built, target)
+    return target
+
+
+def cache_folder() -> Path:
+    """$DDAS_CACHE, else ddas_gpu in the user's cache folder."""
+    if "DDAS_CACHE" in os.environ:
+        return Path(os.environ["DDAS_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddas_gpu"
+
+
+def _cpu() -> str:
+    """What -march=native depends on: a cache may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,0 +1,243 @@
+// The op bank on the GPU: one block of threads works on one image. The arithmetic is pixels.h.
+#pragma once
+
+#define PIXEL __device__ __forceinline__
+#include "pixels.h"
+#include "tasks.h"
+
+// The host launches blocks of 32 x 16 threads: a warp reads 32 neighbouring pixels of a row.
+#define BLOCK_THREADS 512
+
+struct Job {  // one op on one image: from `in` to the dense `out`, which never overlap
+    const Task* task;
+    const byte* in;
+    int pitch;
+    byte* out;
+    int height, width;
+
+    PIXEL const byte* at(int x, int y) const { return in + (long long)y * pitch + 3 * x; }
+    PIXEL byte* to(int x, int y) const { return out + ((long long)y * width + x) * 3; }
+};
+
+// What the threads of a block share while they work on an op that looks at the whole image first.
+struct Shared {
+    int count[3][256];
+    byte table[3][256];
+    int group[3][32];  // pixels in each group of eight values
+    int low[3], high[3];
+    unsigned long long grey;
+};
+
+PIXEL int thread_index() { return threadIdx.y * blockDim.x + threadIdx.x; }
+
+// Calls work(x, y) for every pixel, shared out among the threads (and, for the kernels that are
+// launched with several blocks an image, among the blocks along y).
+template <class Work>
+PIXEL void for_pixels(const Job& job, Work work) {
+    for (int y = blockIdx.y * blockDim.y + threadIdx.y; y < job.height; y += gridDim.y * blockDim.y)
+        for (int x = threadIdx.x; x < job.width; x += blockDim.x) work(x, y);
+}
+
+template <class Function>
+PIXEL void map_bytes(const Job& job, Function function) {
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        byte* to = job.to(x, y);
+        for (int c = 0; c < 3; ++c) to[c] = function(from[c], c);
+    });
+}
+
+PIXEL void copy(const Job& job) {
+    map_bytes(job, [](byte v, int) { return v; });
+}
+
+PIXEL void solarize_image(const Job& job) {
+    int threshold = job.task->ints[0];
+    map_bytes(job, [=](byte v, int) { return solarize_pixel(v, threshold); });
+}
+
+PIXEL void posterize_image(const Job& job) {
+    int mask = job.task->ints[0];
+    map_bytes(job, [=](byte v, int) { return posterize_pixel(v, mask); });
+}
+
+PIXEL void autocontrast_image(const Job& job, Shared& shared) {
+    int thread = thread_index();
+    if (thread < 3) {
+        shared.low[thread] = 255;
+        shared.high[thread] = 0;
+    }
+    __syncthreads();
+    int low[3] = {255, 255, 255}, high[3] = {0, 0, 0};
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        for (int c = 0; c < 3; ++c) {
+            low[c] = min(low[c], int(from[c]));
+            high[c] = max(high[c], int(from[c]));
+        }
+    });
+    for (int c = 0; c < 3; ++c) {
+        atomicMin(&shared.low[c], low[c]);
+        atomicMax(&shared.high[c], high[c]);
+    }
+    __syncthreads();
+    for (int i = thread; i < 3 * 256; i += BLOCK_THREADS) {
+        int c = i / 256, v = i % 256;
+        shared.table[c][v] = autocontrast_entry(v, shared.low[c], shared.high[c]);
+    }
+    __syncthreads();
+    map_bytes(job, [&](byte v, int c) { return shared.table[c][v]; });
+}
+
+PIXEL void equalize_image(const Job& job, Shared& shared) {
+    int thread = thread_index();
+    for (int i = thread; i < 3 * 256; i += BLOCK_THREADS) shared.count[i / 256][i % 256] = 0;
+    if (thread < 3) shared.high[thread] = 0;
+    __syncthreads();
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        for (int c = 0; c < 3; ++c) atomicAdd(&shared.count[c][from[c]], 1);
+    });
+    __syncthreads();
+    // Running sums over 256 values: a warp a channel, eight values a thread, first their totals …
+    int c = thread / 32, group = thread % 32;
+    if (c < 3) {
+        int total = 0;
+        for (int v = 8 * group; v < 8 * group + 8; ++v) {
+            total += shared.count[c][v];
+            if (shared.count[c][v]) atomicMax(&shared.high[c], v);
+        }
+        shared.group[c][group] = total;
+    }
+    __syncthreads();
+    // … then each thread its eight entries, on top of the groups below.
+    if (c < 3) {
+        int step = equalize_step(job.height * job.width, shared.count[c][shared.high[c]]);
+        int below = 0;
+        for (int k = 0; k < group; ++k) below += shared.group[c][k];
+        for (int v = 8 * group; v < 8 * group + 8; ++v) {
+            shared.table[c][v] = equalize_entry(v, below, step);
+            below += shared.count[c][v];
+        }
+    }
+    __syncthreads();
+    map_bytes(job, [&](byte v, int c) { return shared.table[c][v]; });
+}
+
+PIXEL void brightness_image(const Job& job) {
+    float factor = job.task->factor;
+    map_bytes(job, [=](byte v, int) { return blend_pixel(0, v, factor); });
+}
+
+PIXEL void contrast_image(const Job& job, Shared& shared) {
+    if (thread_index() == 0) shared.grey = 0;
+    __syncthreads();
+    unsigned long long sum = 0;
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        sum += grey_pixel(from[0], from[1], from[2]);
+    });
+    atomicAdd(&shared.grey, sum);
+    __syncthreads();
+    int mean = mean_grey(shared.grey, (unsigned long long)job.height * job.width);
+    float factor = job.task->factor;
+    map_bytes(job, [=](byte v, int) { return blend_pixel(mean, v, factor); });
+}
+
+PIXEL void color_image(const Job& job) {
+    float factor = job.task->factor;
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        byte* to = job.to(x, y);
+        int grey = grey_pixel(from[0], from[1], from[2]);
+        for (int c = 0; c < 3; ++c) to[c] = blend_pixel(grey, from[c], factor);
+    });
+}
+
+// Calls pixel(from, c) where the filter of this margin fits, and copies the border around it.
+template <class Pixel>
+PIXEL void filter_image(const Job& job, int margin, Pixel pixel) {
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        byte* to = job.to(x, y);
+        bool fits = x >= margin && x < job.width - margin && y >= margin && y < job.height - margin;
+#pragma unroll 1  // three channels of 16 neighbours at once would spill
+        for (int c = 0; c < 3; ++c) to[c] = fits ? pixel(from + c) : from[c];
+    });
+}
+
+PIXEL byte smooth_at(const byte* v, int pitch) {
+    int sum = 4 * v[0];
+    for (int dy = -1; dy <= 1; ++dy)
+        for (int dx = -3; dx <= 3; dx += 3) sum += v[dy * pitch + dx];
+    return smooth_pixel(sum);
+}
+
+PIXEL byte blur_at(const byte* v, int pitch) {
+    int sum = 0;
+    for (int k = -2; k <= 2; ++k) sum += v[-2 * pitch + 3 * k] + v[2 * pitch + 3 * k];
+    for (int k = -1; k <= 1; ++k) sum += v[k * pitch - 6] + v[k * pitch + 6];
+    return blur_pixel(sum);
+}
+
+PIXEL void smooth_image(const Job& job) {
+    filter_image(job, 1, [&](const byte* v) { return smooth_at(v, job.pitch); });
+}
+
+PIXEL void blur_image(const Job& job) {
+    filter_image(job, 2, [&](const byte* v) { return blur_at(v, job.pitch); });
+}
+
+PIXEL void sharpness_image(const Job& job) {
+    float factor = job.task->factor;
+    filter_image(job, 1, [&](const byte* v) {
+        return blend_pixel(smooth_at(v, job.pitch), *v, factor);
+    });
+}
+
+PIXEL void gather_image(const Job& job) {
+    const int* a = job.task->ints;
+    for_pixels(job, [&](int x, int y) {
+        int from_x = fixed_coordinate(a[0], a[1], a[2], x, y) >> 16;
+        int from_y = fixed_coordinate(a[3], a[4], a[5], x, y) >> 16;
+        bool inside = from_x >= 0 && from_x < job.width && from_y >= 0 && from_y < job.height;
+        const byte* from = job.at(from_x, from_y);
+        byte* to = job.to(x, y);
+        for (int c = 0; c < 3; ++c) to[c] = inside ? from[c] : 0;
+    });
+}
+
+PIXEL void cutout_image(const Job& job) {
+    int side = job.task->ints[0];
+    int left = drawn_coordinate(job.task->draw[0], job.width) - side / 2;
+    int top = drawn_coordinate(job.task->draw[1], job.height) - side / 2;
+    for_pixels(job, [&](int x, int y) {
+        const byte* from = job.at(x, y);
+        byte* to = job.to(x, y);
+        bool cut = x >= left && x < left + side && y >= top && y < top + side;
+        for (int c = 0; c < 3; ++c) to[c] = cut ? 0 : from[c];
+    });
+}
+
+PIXEL void run(const Job& job, Shared& shared) {
+    switch (job.task->primitive) {
+        case PRIMITIVE_GATHER: return gather_image(job);
+        case PRIMITIVE_SOLARIZE: return solarize_image(job);
+        case PRIMITIVE_POSTERIZE: return posterize_image(job);
+        case PRIMITIVE_AUTOCONTRAST: return autocontrast_image(job, shared);
+        case PRIMITIVE_EQUALIZE: return equalize_image(job, shared);
+        case PRIMITIVE_BRIGHTNESS: return brightness_image(job);
+        case PRIMITIVE_CONTRAST: return contrast_image(job, shared);
+        case PRIMITIVE_COLOR: return color_image(job);
+        case PRIMITIVE_SHARPNESS: return sharpness_image(job);
+        case PRIMITIVE_SMOOTH: return smooth_image(job);
+        case PRIMITIVE_BLUR: return blur_image(job);
+        case PRIMITIVE_CUTOUT: return cutout_image(job);
+    }
+}
+
+// The only task of a picture, straight from source to target.
+PIXEL Job only_job(const Picture& picture, const Task* tasks) {
+    return {tasks + picture.first, picture.source, picture.source_pitch,
+            picture.target,        picture.height, picture.width};
+}

@@ -1,0 +1,349 @@
+// The CPU target: the same pixels.h, a row at a time so that the compiler vectorises, the images of
+// a batch shared out among threads.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define PIXEL static inline
+#include "pixels.h"
+#include "tasks.h"
+
+namespace {
+
+struct Source {
+    const byte* data;
+    int pitch;
+    const byte* row(int y) const { return data + std::ptrdiff_t(y) * pitch; }
+};
+
+struct Job {  // one op on one image: from `in` to the dense `out`
+    const Task& task;
+    Source in;
+    byte* out;
+    int height, width;
+
+    int row_bytes() const { return 3 * width; }
+    byte* out_row(int y) const { return out + std::ptrdiff_t(y) * row_bytes(); }
+    std::int64_t pixels() const { return std::int64_t(height) * width; }
+};
+
+// Calls work(source bytes, target bytes, count) for every row, or once where the rows are adjacent.
+// The count is a multiple of 3, and every call starts at a red byte.
+template <class Work>
+void for_rows(const Job& job, Work work) {
+    if (job.in.pitch == job.row_bytes()) {
+        work(job.in.data, job.out, 3 * job.pixels());
+    } else {
+        for (int y = 0; y < job.height; ++y)
+            work(job.in.row(y), job.out_row(y), std::int64_t(job.row_bytes()));
+    }
+}
+
+// memcpy of more than a few KB may turn to `rep movsb`, which some virtual machines run at a tenth of
+// the speed of vector moves. Blocks of a fixed size become vector moves everywhere.
+void copy_bytes(byte* to, const byte* from, std::int64_t n) {
+    constexpr int block = 256;
+    for (; n >= block; n -= block, to += block, from += block) std::memcpy(to, from, block);
+    std::memcpy(to, from, n);
+}
+
+void copy(const Job& job) {
+    for_rows(job, [](const byte* from, byte* to, std::int64_t n) { copy_bytes(to, from, n); });
+}
+
+template <class Function>
+void map_bytes(const Job& job, Function function) {
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i) to[i] = function(from[i]);
+    });
+}
+
+// --- lookup tables --------------------------------------------------------------------------------
+
+struct Tables {
+    byte entry[3][256];
+};
+
+void look_up(const Job& job, const Tables& tables) {
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; i += 3)
+            for (int c = 0; c < 3; ++c) to[i + c] = tables.entry[c][from[i + c]];
+    });
+}
+
+void autocontrast(const Job& job) {
+    // 96 bytes are a whole number of vectors and of pixels: lane i always holds channel i % 3.
+    constexpr int lanes = 96;
+    byte low[lanes], high[lanes];
+    std::memset(low, 255, lanes);
+    std::memset(high, 0, lanes);
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        std::int64_t i = 0;
+        for (; i + lanes <= n; i += lanes)
+            for (int k = 0; k < lanes; ++k) {
+                low[k] = from[i + k] < low[k] ? from[i + k] : low[k];
+                high[k] = from[i + k] > high[k] ? from[i + k] : high[k];
+            }
+        for (int k = 0; i + k < n; ++k) {
+            low[k] = from[i + k] < low[k] ? from[i + k] : low[k];
+            high[k] = from[i + k] > high[k] ? from[i + k] : high[k];
+        }
+    });
+    Tables tables;
+    for (int c = 0; c < 3; ++c) {
+        for (int k = c; k < lanes; k += 3) {
+            low[c] = low[k] < low[c] ? low[k] : low[c];
+            high[c] = high[k] > high[c] ? high[k] : high[c];
+        }
+        for (int v = 0; v < 256; ++v) tables.entry[c][v] = autocontrast_entry(v, low[c], high[c]);
+    }
+    look_up(job, tables);
+}
+
+void equalize(const Job& job) {
+    // Two histograms in turn: neighbouring pixels are often equal, and an increment would have to
+    // wait for the one before it.
+    int count[2][3][256] = {};
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        std::int64_t i = 0;
+        for (; i + 6 <= n; i += 6)
+            for (int k = 0; k < 6; ++k) ++count[k / 3][k % 3][from[i + k]];
+        for (int k = 0; i + k < n; ++k) ++count[0][k][from[i + k]];
+    });
+    Tables tables;
+    for (int c = 0; c < 3; ++c) {
+        int brightest = 0;
+        for (int v = 0; v < 256; ++v) {
+            count[0][c][v] += count[1][c][v];
+            if (count[0][c][v]) brightest = count[0][c][v];
+        }
+        int step = equalize_step(int(job.pixels()), brightest), below = 0;
+        for (int v = 0; v < 256; ++v) {
+            tables.entry[c][v] = equalize_entry(v, below, step);
+            below += count[0][c][v];
+        }
+    }
+    look_up(job, tables);
+}
+
+// --- blends ---------------------------------------------------------------------------------------
+
+void contrast(const Job& job) {
+    std::uint64_t sum = 0;
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        constexpr std::int64_t block = 3 << 20;  // their sum fits in 32 bits, which vectorise better
+        for (std::int64_t begin = 0; begin < n; begin += block) {
+            std::uint32_t part = 0;
+            for (std::int64_t i = begin; i < std::min(begin + block, n); i += 3)
+                part += grey_pixel(from[i], from[i + 1], from[i + 2]);
+            sum += part;
+        }
+    });
+    int mean = mean_grey(sum, job.pixels());
+    float factor = job.task.factor;
+    map_bytes(job, [=](byte v) { return blend_pixel(mean, v, factor); });
+}
+
+void color(const Job& job) {
+    float factor = job.task.factor;
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; i += 3) {
+            int grey = grey_pixel(from[i], from[i + 1], from[i + 2]);
+            for (int c = 0; c < 3; ++c) to[i + c] = blend_pixel(grey, from[i + c], factor);
+        }
+    });
+}
+
+// --- filters --------------------------------------------------------------------------------------
+
+// Calls work(y, first byte, last byte + 1) for the rows that a filter of this margin reaches, and
+// copies the border around them, as Pillow does.
+template <class Work>
+void filter_rows(const Job& job, int margin, Work work) {
+    int n = job.row_bytes(), edge = 3 * margin;
+    for (int y = 0; y < job.height; ++y) {
+        const byte* from = job.in.row(y);
+        byte* to = job.out_row(y);
+        if (y < margin || y >= job.height - margin || n <= 2 * edge) {
+            std::memcpy(to, from, n);
+        } else {
+            std::memcpy(to, from, edge);
+            work(y, edge, n - edge);
+            std::memcpy(to + n - edge, from + n - edge, edge);
+        }
+    }
+}
+
+template <class Finish>
+void smooth_rows(const Job& job, Finish finish) {
+    filter_rows(job, 1, [&](int y, int begin, int end) {
+        const byte* __restrict above = job.in.row(y - 1);
+        const byte* __restrict here = job.in.row(y);
+        const byte* __restrict under = job.in.row(y + 1);
+        byte* __restrict to = job.out_row(y);
+        for (int i = begin; i < end; ++i) {
+            unsigned short sum = above[i - 3] + above[i] + above[i + 3] + here[i - 3] + 5 * here[i] +
+                                 here[i + 3] + under[i - 3] + under[i] + under[i + 3];
+            to[i] = finish(smooth_pixel(sum), here[i]);
+        }
+    });
+}
+
+void blur(const Job& job) {
+    filter_rows(job, 2, [&](int y, int begin, int end) {
+        const byte* __restrict r0 = job.in.row(y - 2);
+        const byte* __restrict r1 = job.in.row(y - 1);
+        const byte* __restrict r2 = job.in.row(y);
+        const byte* __restrict r3 = job.in.row(y + 1);
+        const byte* __restrict r4 = job.in.row(y + 2);
+        byte* __restrict to = job.out_row(y);
+        for (int i = begin; i < end; ++i) {
+            unsigned short sum = r0[i - 6] + r0[i - 3] + r0[i] + r0[i + 3] + r0[i + 6] + r1[i - 6] +
+                                 r1[i + 6] + r2[i - 6] + r2[i + 6] + r3[i - 6] + r3[i + 6] +
+                                 r4[i - 6] + r4[i - 3] + r4[i] + r4[i + 3] + r4[i + 6];
+            to[i] = blur_pixel(sum);
+        }
+    });
+}
+
+// --- geometry -------------------------------------------------------------------------------------
+
+struct Span {
+    int begin, end;
+};
+
+// The x for which start + step * x lies in 0..size-1 (all in 16.16): an interval.
+Span inside(std::int64_t start, std::int64_t step, int size, Span within) {
+    std::int64_t limit = std::int64_t(size) << 16;
+    if (step == 0) return start >= 0 && start < limit ? within : Span{0, 0};
+    if (step < 0) {  // mirror, so that the value grows with x
+        start = limit - 1 - start;
+        step = -step;
+    }
+    // first x with start + step x >= 0, and first with start + step x >= limit
+    std::int64_t first = start >= 0 ? 0 : (-start + step - 1) / step;
+    std::int64_t past = start >= limit ? 0 : (limit - start + step - 1) / step;
+    return {int(first > within.begin ? first : within.begin), int(past < within.end ? past : within.end)};
+}
+
+// Five pixels fill 15 of the 16 bytes of a vector; the stray byte is overwritten by the next five.
+typedef byte Vector __attribute__((vector_size(16)));
+
+void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels) {
+    const Vector order = {12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, 15};
+    int i = 0;
+    for (; i + 6 <= pixels; i += 5) {
+        Vector five;
+        std::memcpy(&five, from + 3 * (pixels - i - 5), sizeof five);
+        five = __builtin_shuffle(five, order);
+        std::memcpy(to + 3 * i, &five, sizeof five);
+    }
+    for (; i < pixels; ++i) std::memcpy(to + 3 * i, from + 3 * (pixels - i - 1), 3);
+}
+
+void gather(const Job& job) {
+    const int* a = job.task.ints;
+    constexpr int one = 1 << 16;
+    for (int y = 0; y < job.height; ++y) {
+        int xx = fixed_coordinate(a[0], a[1], a[2], 0, y), yy = fixed_coordinate(a[3], a[4], a[5], 0, y);
+        Span span = inside(yy, a[3], job.height, inside(xx, a[0], job.width, {0, job.width}));
+        byte* to = job.out_row(y);
+        if (span.begin >= span.end) {
+            std::memset(to, 0, job.row_bytes());
+            continue;
+        }
+        std::memset(to, 0, 3 * span.begin);
+        std::memset(to + 3 * span.end, 0, 3 * (job.width - span.end));
+        if (a[0] == one && a[3] == 0) {
+            const byte* from = job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin);
+            std::memcpy(to + 3 * span.begin, from, 3 * (span.end - span.begin));
+            continue;
+        }
+        if (a[0] == -one && a[3] == 0) {
+            const byte* last = job.in.row(yy >> 16) + 3 * ((xx >> 16) - (span.end - 1));
+            reverse_pixels(to + 3 * span.begin, last, span.end - span.begin);
+            continue;
+        }
+        xx += a[0] * span.begin;
+        yy += a[3] * span.begin;
+        for (int x = span.begin; x < span.end; ++x, xx += a[0], yy += a[3])
+            std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
+    }
+}
+
+void cutout(const Job& job) {
+    copy(job);
+    int side = job.task.ints[0];
+    int left = drawn_coordinate(job.task.draw[0], job.width) - side / 2;
+    int top = drawn_coordinate(job.task.draw[1], job.height) - side / 2;
+    int right = left + side < job.width ? left + side : job.width;
+    int bottom = top + side < job.height ? top + side : job.height;
+    left = left > 0 ? left : 0;
+    for (int y = top > 0 ? top : 0; y < bottom; ++y)
+        if (left < right) std::memset(job.out_row(y) + 3 * left, 0, 3 * (right - left));
+}
+
+// --------------------------------------------------------------------------------------------------
+
+void run(const Job& job) {
+    int number = job.task.ints[0];
+    float factor = job.task.factor;
+    switch (job.task.primitive) {
+        case PRIMITIVE_GATHER: return gather(job);
+        case PRIMITIVE_SOLARIZE:
+            if (number > 255) return copy(job);
+            return map_bytes(job, [t = byte(number)](byte v) { return solarize_pixel(v, t); });
+        case PRIMITIVE_POSTERIZE:
+            return map_bytes(job, [=](byte v) { return posterize_pixel(v, number); });
+        case PRIMITIVE_AUTOCONTRAST: return autocontrast(job);
+        case PRIMITIVE_EQUALIZE: return equalize(job);
+        case PRIMITIVE_BRIGHTNESS:
+            return map_bytes(job, [=](byte v) { return blend_pixel(0, v, factor); });
+        case PRIMITIVE_CONTRAST: return contrast(job);
+        case PRIMITIVE_COLOR: return color(job);
+        case PRIMITIVE_SHARPNESS:
+            return smooth_rows(job, [=](byte d, byte v) { return blend_pixel(d, v, factor); });
+        case PRIMITIVE_SMOOTH: return smooth_rows(job, [](byte d, byte) { return d; });
+        case PRIMITIVE_BLUR: return blur(job);
+        case PRIMITIVE_CUTOUT: return cutout(job);
+    }
+}
+
+void run_chain(const Picture& picture, const Task* tasks, byte* scratch) {
+    static const Task nothing = {};
+    Source in{picture.source, picture.source_pitch};
+    if (picture.count == 0) copy({nothing, in, picture.target, picture.height, picture.width});
+    for (int i = 0; i < picture.count; ++i) {
+        // The stages take turns so that the last one writes the target.
+        byte* out = (picture.count - i) % 2 ? picture.target : scratch;
+        run({tasks[picture.first + i], in, out, picture.height, picture.width});
+        in = {out, 3 * picture.width};
+    }
+}
+
+}  // namespace
+
+extern "C" void ddas_augment(const Picture* pictures, std::int64_t n, const Task* tasks, int threads) {
+    // A helper takes some ten microseconds to start: less work than this is done sooner alone.
+    constexpr std::int64_t bytes_worth_a_helper = 1 << 18;
+    std::int64_t all_bytes = 0, scratch_bytes = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+        std::int64_t bytes = 3 * std::int64_t(pictures[i].height) * pictures[i].width;
+        all_bytes += bytes;
+        if (pictures[i].count > 1) scratch_bytes = std::max(scratch_bytes, bytes);
+    }
+    std::int64_t helpers = std::min({threads - 1l, n - 1, all_bytes / bytes_worth_a_helper});
+    std::atomic<std::int64_t> next{0};
+    auto work = [&] {
+        std::unique_ptr<byte[]> scratch(scratch_bytes ? new byte[scratch_bytes] : nullptr);
+        for (std::int64_t i; (i = next++) < n;) run_chain(pictures[i], tasks, scratch.get());
+    };
+    std::vector<std::thread> pool;
+    for (std::int64_t t = 0; t < helpers; ++t) pool.emplace_back(work);
+    work();
+    for (std::thread& helper : pool) helper.join();
+}

@@ -1,0 +1,67 @@
+// The arithmetic of the op bank, for one pixel or one table entry, shared by the GPU and the CPU.
+// Each function reproduces Pillow to the bit. Compile without floating-point contraction: a fused
+// multiply-add rounds once where Pillow rounds twice. The includer defines PIXEL, the function
+// attributes of its target.
+#pragma once
+
+typedef unsigned char byte;
+
+PIXEL int clamp_byte(int v) { return v < 0 ? 0 : v > 255 ? 255 : v; }
+
+// ImageOps.solarize; Invert is threshold 0.
+PIXEL byte solarize_pixel(byte v, int threshold) { return v < threshold ? v : 255 - v; }
+
+// ImageOps.posterize; the mask keeps the high bits.
+PIXEL byte posterize_pixel(byte v, int mask) { return v & mask; }
+
+// Image.blend in C float, truncated. The factor is at most 1000 (table.py), so the int is exact.
+PIXEL byte blend_pixel(int degenerate, int v, float factor) {
+    return clamp_byte(int(float(degenerate) + factor * float(v - degenerate)));
+}
+
+// convert("L"): ITU-R 601-2 luma in 16.16 fixed point.
+PIXEL int grey_pixel(int red, int green, int blue) {
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;
+}
+
+// The grey that ImageEnhance.Contrast blends with: the rounded mean of convert("L").
+PIXEL int mean_grey(unsigned long long sum, unsigned long long pixels) {
+    return int((2 * sum + pixels) / (2 * pixels));
+}
+
+// ImageFilter.SMOOTH: the 3x3 sum with the centre counted five times, over 13, rounded. Pillow
+// does it in float, but a multiple of 1/13 is never near a half. 5042 / 2^16 is 1/13 for our sums.
+PIXEL byte smooth_pixel(unsigned short sum) {
+    return (unsigned short)(sum + 6) * 5042u >> 16;
+}
+
+// ImageFilter.BLUR: the mean of the 16 pixels on the rim of a 5x5 square; exact in Pillow's float.
+PIXEL byte blur_pixel(unsigned short sum) { return (unsigned short)(sum + 8) >> 4; }
+
+// ImageOps.autocontrast, entry v of the table for a channel that spans low..high. In double, with
+// a multiplication, an addition and a truncation, like Pillow.
+PIXEL byte autocontrast_entry(int v, int low, int high) {
+    if (high <= low) return v;
+    double scale = 255.0 / (high - low);
+    double offset = -low * scale;
+    return clamp_byte(int(v * scale + offset));
+}
+
+// ImageOps.equalize: `below` pixels of the channel are darker than the entry's value. A step of 0
+// (few pixels, or one value holds nearly all) leaves the channel as it is.
+PIXEL int equalize_step(int pixels, int pixels_of_brightest) {
+    return (pixels - pixels_of_brightest) / 255;
+}
+PIXEL byte equalize_entry(int v, int below, int step) {
+    return step == 0 ? v : clamp_byte((step / 2 + below) / step);
+}
+
+// Image.transform(AFFINE, NEAREST): 16.16 fixed point that wraps like Pillow's accumulators.
+PIXEL int fixed_coordinate(int along_x, int along_y, int offset, int x, int y) {
+    return int(unsigned(along_x) * x + unsigned(along_y) * y + unsigned(offset));
+}
+
+// Cutout's centre: a uniform 32-bit number becomes a uniform pixel.
+PIXEL int drawn_coordinate(unsigned draw, int size) {
+    return int((unsigned long long)draw * size >> 32);
+}

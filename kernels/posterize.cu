@@ -1,0 +1,8 @@
+// Posterize alone, for a batch in which every image has it: no switch, no shared memory, and several
+// blocks an image (gridDim.y).
+#include "blocks.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
+posterize(const Picture* pictures, const Task* tasks) {
+    posterize_image(only_job(pictures[blockIdx.x], tasks));
+}

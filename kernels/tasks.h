@@ -1,0 +1,22 @@
+// What the host hands to a kernel. ddas_gpu/ops/marshal.py builds the same records with numpy; the
+// PRIMITIVE_* codes come from the op table as compiler definitions, so they are written down once.
+#pragma once
+
+struct Task {          // one op on one image
+    int primitive;     // PRIMITIVE_*
+    float factor;      // of the blends
+    int ints[6];       // affine coefficients, threshold, mask or side
+    unsigned draw[2];  // uniform on 0..2^32-1, fresh for every image and op: Cutout's centre
+};
+
+struct Picture {  // one image and its chain of ops: tasks[first], …, tasks[first + count - 1]
+    const unsigned char* source;
+    unsigned char* target;
+    unsigned char* scratch;  // as large as the target; used by the GPU when count > 1
+    int height, width;
+    int source_pitch;  // bytes from one row to the next; target and scratch are dense
+    int first, count;  // count 0: a copy
+    int unused;
+};
+
+static_assert(sizeof(Task) == 40 && sizeof(Picture) == 48, "the records of marshal.py");
