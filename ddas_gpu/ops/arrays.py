@@ -152,8 +152,16 @@ def check_target(target: Batch, source: Batch) -> None:
             f"but the images are {source.library} on {source.device}"
         )
     if target.extent[0] < source.extent[1] and source.extent[0] < target.extent[1]:
-        # ops read the neighbours of pixels already written
-        raise ValueError("out overlaps the images: give it memory of its own")
+        # Lists of images may lie in between each other, which is fine.
+        (begin, end), (low, high) = _spans(target), _spans(source)
+        if ((begin[:, None] < high) & (low < end[:, None])).any():
+            # ops read the neighbours of pixels already written
+            raise ValueError("out overlaps the images: give it memory of its own")
+
+
+def _spans(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    heights = np.array(batch.sizes, np.uint64)[..., 0]
+    return batch.addresses, batch.addresses + heights * np.asarray(batch.pitches, np.uint64)
 
 
 def _check(array: Any, layout: tuple[str | int, ...], name: str) -> None:

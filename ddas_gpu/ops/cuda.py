@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -99,11 +99,12 @@ def run(pictures: np.ndarray, tasks: np.ndarray, batch: Batch) -> None:
         CudaTarget(CupyKernels(stream)).run(pictures, tasks)
 
 
+# Host memory of copies that may still be under way, with the event that ends each.
+_in_flight: deque[tuple[Any, Any]] = deque()
+
+
 class CupyKernels:
     """A CUDA device through CuPy. Nothing here waits for the device."""
-
-    # Host memory of copies that may still be under way, with the event that ends them.
-    _in_flight: deque[tuple[Any, Any]] = deque()
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -119,15 +120,15 @@ class CupyKernels:
     def upload(self, array: np.ndarray) -> int:
         import cupy
 
-        while self._in_flight and self._in_flight[0][0].done:
-            self._in_flight.popleft()
+        while _in_flight and _in_flight[0][0].done:
+            _in_flight.popleft()
         pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
         np.frombuffer(pinned, np.uint8, array.nbytes)[:] = array.view(np.uint8)
         address = self.allocate(array.nbytes)
         self.held[-1].copy_from_host_async(ctypes.c_void_p(pinned.ptr), array.nbytes, self.stream)
         copied = cupy.cuda.Event(disable_timing=True)
         copied.record(self.stream)
-        self._in_flight.append((copied, pinned))
+        _in_flight.append((copied, pinned))
         return address
 
     def launch(
@@ -137,7 +138,7 @@ class CupyKernels:
         self.held.clear()
 
 
-@lru_cache(maxsize=None)
+@cache
 def module(name: str) -> Any:
     """kernels/`name`.cu as a CuPy module; NVRTC compiles it when a kernel is first asked for."""
     import cupy
