@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Declaration:
     def all_in(cls, text: str) -> list[Declaration]:
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
         return [
-            cls(name, tuple(p.strip() for p in parameters.split(",") if p.strip()), bounds or "1024")
+            cls(name, tuple(filter(None, map(str.strip, parameters.split(",")))), bounds or "1024")
             for bounds, name, parameters in KERNEL.findall(text)
         ]
 
@@ -46,54 +46,61 @@ class Declaration:
 def build(texts: Mapping[str, str], defines: Mapping[str, int | str], racecheck: bool) -> Path:
     """Compile the .cu texts, each beside all other texts, which it may include."""
     compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        raise FileNotFoundError(f"no C++ compiler {compiler!r}; set CXX")
+    own = {path.name: path.read_text() for path in sorted(HERE.iterdir()) if path.is_file()}
     flags = [*FLAGS, *(f"-D{name}={value}" for name, value in defines.items())]
+    flags += ["-include", str(HERE / "cuda_on_host.h")]
     if racecheck:
         flags.append("-fsanitize=thread")  # for its calls alone: its library is not linked
-    own = {path.name: path.read_text() for path in sorted(HERE.iterdir()) if path.is_file()}
-    key = repr((compiler, flags, sorted(texts.items()), sorted(own.items())))
-    library = CACHE / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.so"
-    if not library.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            _compile(compiler, flags, texts, Path(folder), racecheck)
-            # Another process may have been faster; both made the same.
-            os.replace(Path(folder) / "library.so", library)
+    library = CACHE / f"{_key(compiler, flags, texts, own)}.so"
+    if library.exists():
+        return library
+    # The harness itself is compiled once for all sources, and without the calls.
+    names = ("scheduler.cpp", "racecheck.cpp" if racecheck else "no_racecheck.cpp")
+    runtime = {HERE / name: CACHE / f"{_key(compiler, FLAGS, own)}-{name}.o" for name in names}
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        units = {unit: unit.with_suffix(".o") for unit in _write_units(texts, Path(folder))}
+        missing = {s: Path(folder) / o.name for s, o in runtime.items() if not o.exists()}
+        _run_all(
+            [
+                *([compiler, *FLAGS, "-c", source, "-o", o] for source, o in missing.items()),
+                *([compiler, *flags, "-c", unit, "-o", o] for unit, o in units.items()),
+            ]
+        )
+        # Moved in one step, because other processes may look for the same files.
+        for source, fresh in missing.items():
+            os.replace(fresh, runtime[source])
+        linked = Path(folder) / "linked.so"
+        objects = [*runtime.values(), *units.values()]
+        _run_all([[compiler, "-shared", "-Wl,-z,defs", "-o", linked, *objects]])
+        os.replace(linked, library)
     return library
 
 
-def _compile(
-    compiler: str, flags: list[str], texts: Mapping[str, str], folder: Path, racecheck: bool
-) -> None:
-    if shutil.which(compiler) is None:
-        raise FileNotFoundError(f"no C++ compiler {compiler!r}; set CXX")
-    check = "racecheck.cpp" if racecheck else "no_racecheck.cpp"
-    jobs = [[*FLAGS, str(HERE / name)] for name in ("scheduler.cpp", check)]
+def _key(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _write_units(texts: Mapping[str, str], folder: Path) -> Iterator[Path]:
     for name, text in texts.items():
         (folder / name).write_text(text)
-        if name.endswith(".cu"):
-            unit = folder / f"{name}.cpp"
-            unit.write_text(_unit(name, text))
-            jobs.append([*flags, "-include", str(HERE / "cuda_on_host.h"), str(unit)])
-    objects = [str(folder / f"{i}.o") for i in range(len(jobs))]
-    running = [
-        subprocess.Popen(
-            [compiler, *job, "-c", "-o", output], stderr=subprocess.PIPE, text=True
-        )
-        for job, output in zip(jobs, objects, strict=True)
-    ]
+        if not name.endswith(".cu"):
+            continue
+        lines = [f'#include "{name}"']
+        for kernel in Declaration.all_in(text):
+            lines.append(
+                f"static cuda_on_host::Trampoline<{kernel.name}> "
+                f'{kernel.name}_trampoline("{kernel.name}", {kernel.most_threads});'
+            )
+        unit = folder / f"{name}.cpp"
+        unit.write_text("\n".join(lines) + "\n")
+        yield unit
+
+
+def _run_all(commands: list[list[str | Path]]) -> None:
+    running = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
     messages = [process.communicate()[1] for process in running]
     if any(process.returncode for process in running):
-        raise RuntimeError("the sources do not compile on the host:\n" + "\n".join(messages))
-    library = str(folder / "library.so")
-    link = [compiler, "-shared", "-Wl,-z,defs", "-o", library, *objects]
-    subprocess.run(link, check=True)
-
-
-def _unit(name: str, text: str) -> str:
-    lines = [f'#include "{name}"']
-    for kernel in Declaration.all_in(text):
-        lines.append(
-            f"static cuda_on_host::Trampoline<{kernel.name}> "
-            f'{kernel.name}_trampoline("{kernel.name}", {kernel.most_threads});'
-        )
-    return "\n".join(lines) + "\n"
+        raise RuntimeError("the sources do not compile on the host:\n" + "".join(messages))

@@ -15,9 +15,15 @@ from harness.build import Declaration, build
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 ORDERS = ("forward", "reverse", "shuffled")
 HEADERS = (".h", ".cuh")
+POISON = 0xA5
 
 # A letter from the library: what the parameter is called, and which numpy kinds may be passed.
-KINDS = {"p": ("pointer", "ui"), "i": ("integer", "uib"), "f": ("float", "f"), "s": ("struct", "V")}
+KINDS = {
+    "p": ("a pointer", "ui"),
+    "i": ("an integer", "uib"),
+    "f": ("a float", "f"),
+    "s": ("a struct", "V"),
+}
 
 
 class KernelError(RuntimeError):
@@ -43,8 +49,7 @@ class HostKernels:
         defines: what the compiler is to define.
         order: in which the threads of a block, and the blocks, take turns: "forward", "reverse" or
             "shuffled". A missing barrier gives wrong results in some of them.
-        racecheck: check every access to memory. Arrays that the kernels may touch must then be
-            uploaded or watched.
+        racecheck: check every access to memory; `watch` says what the kernels may touch.
         seed: for the shuffled order.
     """
 
@@ -78,26 +83,24 @@ class HostKernels:
             kernel = _Kernel()
             self._library.describe_kernel(index, ctypes.byref(kernel))
             self._kernels[kernel.name.decode()] = (index, kernel)
-        self._alive: list[np.ndarray] = []
+        self._watched: list[tuple[int, int]] = []
+        self._held: list[np.ndarray] = []
+
+    def allocate(self, size: int) -> int:
+        """The address of `size` bytes that last until the next launch has run."""
+        return self.upload(np.full(size, POISON, np.uint8))
 
     def upload(self, array: np.ndarray) -> int:
-        """Copy an array to where kernels can read it, until `synchronize`; returns the address."""
-        copy = np.array(array, order="C")
-        self.watch(copy)
-        return copy.ctypes.data
+        """The address of a copy of the array that lasts until the next launch has run."""
+        self._held.append(np.array(array, order="C"))
+        return self._held[-1].ctypes.data
 
-    def watch(self, *arrays: np.ndarray) -> None:
-        """Let kernels touch the memory of these arrays, until `synchronize`."""
-        for array in arrays:
-            low, high = np.lib.array_utils.byte_bounds(array)
-            self._alive.append(array)
-            if array.size:
-                self._library.watch_memory(ctypes.c_void_p(low), ctypes.c_size_t(high - low))
+    def watch(self, *memory: np.ndarray | tuple[int, int]) -> None:
+        """Say which memory, apart from their own, the kernels may touch from now on.
 
-    def synchronize(self) -> None:
-        """Let go of all uploaded and watched arrays."""
-        self._library.forget_memory()
-        self._alive.clear()
+        Each is an array, or an address and a number of bytes. The caller keeps it alive.
+        """
+        self._watched = [_extent(one) if isinstance(one, np.ndarray) else one for one in memory]
 
     def launch(
         self,
@@ -119,6 +122,9 @@ class HostKernels:
         index, kernel = self._kernels[name]
         _check_shape(name, grid, block, kernel.most_threads)
         self._check_arguments(name, kernel, args)
+        self._library.forget_memory()
+        for address, size in dict.fromkeys([*self._watched, *map(_extent, self._held)]):
+            self._library.watch_memory(ctypes.c_void_p(address), ctypes.c_size_t(size))
         values = [ctypes.create_string_buffer(value.tobytes()) for value in args]
         failure = self._library.launch_kernel(
             index,
@@ -128,24 +134,23 @@ class HostKernels:
             self._order,
             ctypes.c_uint(self._seed),
         )
+        self._held.clear()
         if failure is not None:
             raise KernelError(f"{name}: {failure.decode()}{self._guilty_line()}")
 
     def _check_arguments(self, name: str, kernel: _Kernel, args: tuple[np.generic, ...]) -> None:
         parameters = self._parameters[name]
         if len(args) != len(parameters):
-            raise TypeError(
-                f"{name} takes {len(parameters)} arguments ({', '.join(parameters)}), not {len(args)}"
-            )
+            accepted = f"{len(parameters)} arguments ({', '.join(parameters)})"
+            raise TypeError(f"{name} takes {accepted}, not {len(args)}")
         for i, (value, parameter) in enumerate(zip(args, parameters, strict=True)):
             what, accepted = KINDS[chr(kernel.kinds[i])]
             size = kernel.sizes[i]
             if not isinstance(value, np.generic):
                 raise TypeError(f"{name}: {parameter!r} takes a numpy scalar, not {value!r}")
             if value.dtype.kind not in accepted or value.dtype.itemsize != size:
-                raise TypeError(
-                    f"{name}: {parameter!r} is a {what} of {size} bytes, not {value.dtype}({value})"
-                )
+                got = f"{value.dtype} {value}"
+                raise TypeError(f"{name}: {parameter!r} takes {what} of {size} bytes, not {got}")
 
     def _guilty_line(self) -> str:
         address = self._library.guilty_instruction()
@@ -155,6 +160,11 @@ class HostKernels:
         command = ["addr2line", "-e", str(self._path), hex(address - 1)]
         place = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return f" ({Path(place.split()[0]).name})"
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return low, high - low
 
 
 def _check_shape(
