@@ -84,3 +84,9 @@ def _decoded(root: Path, count: int) -> list[np.ndarray]:
     files = sorted(path for path in root.rglob("*") if path.suffix.lower() in {".jpg", ".jpeg"})
     chosen = files[:: max(1, len(files) // count)][:count]
     return [np.asarray(Image.open(path).convert("RGB")) for path in chosen]
+
+
+@pytest.fixture(scope="session")
+def kernel_folder() -> Path:
+    """The CUDA and C++ sources."""
+    return ROOT / "kernels"

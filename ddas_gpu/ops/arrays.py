@@ -98,6 +98,7 @@ def read(images: Images, name: str = "images", *, writable: bool = False) -> Bat
     kind, (batch, height, width, _) = kind_of(images), images.shape
     offset, pitch = kind.strides(images)[:2]
     address = kind.address(images)
+    offset = max(offset, 1)  # an empty batch may have a stride of 0
     end = address + batch * offset
     return Batch(
         owners=[images],

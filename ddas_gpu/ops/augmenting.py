@@ -96,28 +96,28 @@ def versions(
     policies = check_policies(policies, space)
     if policies.ndim != 2:
         raise ValueError(f"policies must have the shape (L, N), not {policies.shape}")
-    count, depth = policies.shape
-    stages = draw(seed, check_samples(samples, len(source)), count * depth)
-    # (B, L·N, …) → (L, B, N, …), with a version in front that nothing is done to
-    negative, position = (
-        np.stack([np.zeros_like(field[:, :depth]), *np.split(field, count, axis=1)])
-        if count
-        else np.zeros((1, len(source), depth, *field.shape[2:]), field.dtype)
-        for field in stages
-    )
+    (count, depth), batch = policies.shape, len(source)
+    drawn = draw(seed, check_samples(samples, batch), count * depth)
+    draws = Draws(*(_by_version(field, count, depth) for field in drawn))
     nothing = np.full((1, depth), -1, np.intp)
-    chosen = np.concatenate([nothing, policies])[:, None].repeat(len(source), axis=1)
+    chosen = np.concatenate([nothing, policies]).repeat(batch, axis=0)
     shape = (count + 1, *images.shape)
     if out is None:
         out = arrays.kind_of(images).empty(images, shape)
     elif tuple(out.shape) != shape:
         raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
     tiled = replace(source, addresses=np.tile(source.addresses, count + 1))
-    flat = out.reshape(-1, *images.shape[1:])
-    rows = (count + 1) * len(source)
-    draws = Draws(negative.reshape(rows, depth), position.reshape(rows, depth, 2))
-    _run(tiled, flat, steps_of(space), chosen.reshape(rows, depth), draws, backend)
+    flat = out.reshape(((count + 1) * batch, *images.shape[1:]))
+    _run(tiled, flat, steps_of(space), chosen, draws, backend)
     return out
+
+
+def _by_version(drawn: np.ndarray, count: int, depth: int) -> np.ndarray:
+    """(B, count·depth, …) → ((count + 1)·B, depth, …), in front the batch nothing is done to."""
+    batch, rest = len(drawn), drawn.shape[2:]
+    drawn = drawn.reshape(batch, count, depth, *rest).swapaxes(0, 1)
+    first = np.zeros((1, batch, depth, *rest), drawn.dtype)
+    return np.concatenate([first, drawn]).reshape((count + 1) * batch, depth, *rest)
 
 
 def nothing_drawn(batch: Batch) -> Draws:
@@ -193,14 +193,14 @@ def choose_backend(backend: str, batch: Batch) -> str:
         raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
     place = batch.device[0]
     if backend == "auto":
-        return "cuda" if place == "cuda" else "cpu" if _native_works() else "kornia"
+        return "cuda" if place == "cuda" else "cpu" if native_works() else "kornia"
     if backend in ("cpu", "cuda") and backend != place:
         raise ValueError(f"backend {backend!r} cannot reach images on {place!r}: move them first")
     return backend
 
 
 @lru_cache(maxsize=1)
-def _native_works() -> bool:
+def native_works() -> bool:
     try:
         native.library()
     except native.NoCompiler as problem:

@@ -41,7 +41,8 @@ def draw(seed: int, samples: np.ndarray, stages: int) -> Draws:
     words *= np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)
     # No op has both a sign and a place, and the lowest of 32 bits does not move a place.
-    return Draws((words & np.uint64(1)).astype(bool), words.view(np.uint32).reshape(-1, stages, 2))
+    negative = (words & np.uint64(1)).astype(bool)
+    return Draws(negative, words.view(np.uint32).reshape(*words.shape, 2))
 
 
 def _hash_int(word: int) -> int:

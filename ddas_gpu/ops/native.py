@@ -62,32 +62,32 @@ def build() -> Path:
     Safe when many processes start at once: each compiles to a file of its own and moves it into
     place in one step.
     """
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None or shutil.which(compiler) is None:
-        raise NoCompiler(f"no C++ compiler ({compiler or 'c++ or g++'}) was found")
+    wanted = os.environ.get("CXX") or "c++"
+    compiler = shutil.which(wanted)
+    if compiler is None:
+        raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
     sources = files("ddas_gpu.kernels")
     key = hashlib.sha256(repr((FLAGS, DEFINITIONS, compiler, _cpu())).encode())
     for name in ("cpu.cpp", "pixels.h", "tasks.h"):
         key.update(sources.joinpath(name).read_bytes())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as work:
-        built = Path(work, target.name)
-        command = [
-            *compiler.split(),
-            *FLAGS,
-            *DEFINITIONS,
-            "-o",
-            str(built),
-            str(sources / "cpu.cpp"),
-        ]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise NoCompiler(f"{' '.join(command)} failed:\n{result.stderr}")
-        os.replace(built, target)
+    if not target.exists():
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent) as work:
+                built = Path(work, target.name)
+                _compile(compiler, str(sources / "cpu.cpp"), built)
+                os.replace(built, target)
+        except OSError as error:
+            raise NoCompiler(f"the cache {target.parent} cannot be written: {error}") from error
     return target
+
+
+def _compile(compiler: str, source: str, target: Path) -> None:
+    command = [compiler, *FLAGS, *DEFINITIONS, "-o", str(target), source]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise NoCompiler(f"{' '.join(command)} failed:\n{result.stderr}")
 
 
 def cache_folder() -> Path:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from numbers import Real
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
@@ -62,19 +63,19 @@ class Range:
     whole: bool = False
 
     def check(self, op: str, argument: object) -> float | int:
-        if isinstance(argument, bool) or not isinstance(argument, (int, float)):
-            try:  # numpy scalars
-                argument = argument.item()  # type: ignore[attr-defined]
-            except AttributeError:
-                argument = math.nan if argument is None else argument
-        number = argument if isinstance(argument, (int, float)) else math.nan
-        if not self.low <= number <= self.high or (self.whole and number != int(number)):
+        # numpy's numbers are registered as Real; so is bool, which is no magnitude
+        is_number = isinstance(argument, Real) and not isinstance(argument, bool)
+        if (
+            not is_number
+            or not self.low <= argument <= self.high
+            or (self.whole and argument != int(argument))
+        ):
             kind = "a whole number" if self.whole else "a number"
             raise ValueError(
                 f"{op} takes {kind} from {self.low:g} to {self.high:g} ({self.unit}), "
                 f"not {argument!r}"
             )
-        return int(number) if self.whole else float(number)
+        return int(argument) if self.whole else float(argument)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""Policies on the torch back end, for machines on which the kernels cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ddas_gpu.ops.arrays import Batch
+from ddas_gpu.ops.draws import Draws
+from ddas_gpu.ops.kornia import apply_uint8
+from ddas_gpu.ops.marshal import Step, one_size
+from ddas_gpu.ops.table import find
+
+
+def run(
+    source: Batch, target: Batch, steps: tuple[Step, ...], policies: np.ndarray, draws: Draws
+) -> None:
+    """Like the kernels, but grouped: images of one size that share an op and a sign go together."""
+    images, results = _images(source), _images(target)
+    sizes = np.broadcast_to(np.array(source.sizes).reshape(-1, 2), (len(source), 2))
+    for size in np.unique(sizes, axis=0):
+        chosen = np.flatnonzero((sizes == size).all(axis=1))
+        # Several tasks may read one image: the versions of a batch repeat it.
+        batch = torch.stack([images[i % len(images)] for i in chosen])
+        for stage in range(policies.shape[1]):
+            part = Draws(draws.negative[chosen, stage], draws.position[chosen, stage])
+            _run_stage(batch, steps, policies[chosen, stage], part)
+        for i, result in zip(chosen, batch, strict=True):
+            results[i].copy_(result)
+
+
+def _run_stage(
+    batch: torch.Tensor, steps: tuple[Step, ...], choices: np.ndarray, draws: Draws
+) -> None:
+    centres = torch.from_numpy(draws.centre(*batch.shape[1:3]).astype(np.int64)).to(batch.device)
+    for choice in np.unique(choices[choices >= 0]):
+        name, argument = steps[choice]
+        members = torch.from_numpy(np.flatnonzero(choices == choice)).to(batch.device)
+        op = find(name)
+        if op.signed:
+            signs = np.where(draws.negative[choices == choice], -1.0, 1.0)
+            argument = torch.from_numpy(argument * signs).to(batch.device)
+        places = centres[members] if op.centred else None
+        batch[members] = apply_uint8(batch[members], name, argument, places)
+
+
+def _images(batch: Batch) -> list[torch.Tensor]:
+    tensors = [_tensor(owner, batch.library) for owner in batch.owners]
+    return list(tensors[0]) if one_size(batch.sizes) else tensors
+
+
+def _tensor(array: Any, library: str) -> torch.Tensor:
+    if library == "torch":
+        return array
+    if library == "cupy" or array.flags.writeable:
+        return torch.as_tensor(array)
+    return torch.tensor(array)  # torch shares no memory that it may not write to

@@ -1,0 +1,62 @@
+"""Building the CPU target: once, in a cache that many processes may share."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ddas_gpu.ops import native
+
+AUGMENT = (
+    "import numpy as np; from ddas_gpu.ops import apply_op; "
+    "assert (apply_op(np.zeros((1, 2, 2, 3), np.uint8), 'Invert', backend='cpu') == 255).all()"
+)
+
+
+def test_processes_that_start_at_once_share_one_library(tmp_path):
+    environment = {**os.environ, "DDAS_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", AUGMENT]
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(subprocess.run, command, env=environment) for _ in range(3)]
+    assert [run.result().returncode for run in runs] == [0, 0, 0]
+    assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
+
+
+@pytest.fixture
+def quick_flags(tmp_path, monkeypatch):
+    """A cache of its own, and no optimisation: these tests ask when to compile, not how well."""
+    monkeypatch.setenv("DDAS_CACHE", str(tmp_path))
+    monkeypatch.setattr(native, "FLAGS", ("-std=c++17", "-fPIC", "-shared"))
+
+
+def test_a_second_build_is_found_and_another_source_is_built_anew(quick_flags, monkeypatch):
+    first = native.build()
+    stamp = first.stat().st_mtime_ns
+    assert native.build() == first
+    assert first.stat().st_mtime_ns == stamp
+    monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-DOTHER"))
+    assert native.build() != first
+
+
+def test_another_cpu_gets_another_library(quick_flags, monkeypatch):
+    first = native.build()
+    monkeypatch.setattr(native, "_cpu", lambda: "flags: none")
+    assert native.build() != first
+
+
+def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch):
+    monkeypatch.setenv("DDAS_CACHE", str(tmp_path))
+    monkeypatch.setattr(native, "FLAGS", ("-std=no-such-standard",))
+    with pytest.raises(native.NoCompiler, match="no-such-standard"):
+        native.build()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("DDAS_CACHE", str(file / "cache"))
+    with pytest.raises(native.NoCompiler, match="cannot be written"):
+        native.build()

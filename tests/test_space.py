@@ -1,0 +1,120 @@
+"""Search spaces: the presets of the paper, custom spaces, JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddas_gpu import Candidate, SearchSpace
+from ddas_gpu.ops import OPS, PixelScale
+from ddas_gpu.space import PRESETS
+
+RELEASED_ORDER = (
+    "Identity FlipLR FlipUD AutoContrast Equalize Invert Blur Smooth "
+    "Rotate Posterize ShearX ShearY TranslateX TranslateY Solarize "
+    "Color Contrast Brightness Sharpness"
+).split()
+
+
+def test_cifar_is_the_space_of_the_released_policies():
+    space = SearchSpace.preset("cifar")
+    assert (len(space), space.depth) == (52, 2)
+    assert space[7] == Candidate(op="Smooth", level=None)
+    assert list(dict.fromkeys(candidate.op for candidate in space)) == RELEASED_ORDER
+    assert [candidate.level for candidate in space[8:12]] == [2, 6, 10, 14]
+    assert all(candidate.op == "Rotate" for candidate in space[8:12])
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "depth"),
+    [("svhn", 52, 2), ("imagenet", 32, 2), ("sanity", 19, 1), ("digits", None, 2)],
+)
+def test_presets(name, size, depth):
+    space = SearchSpace.preset(name)
+    assert size in (None, len(space))
+    assert space.depth == depth
+
+
+def test_imagenet_searches_cutout_and_larger_moves():
+    space = SearchSpace.preset("imagenet")
+    arguments = {str(candidate): space.argument(i) for i, candidate in enumerate(space)}
+    assert arguments["Cutout 14"] == 56
+    assert arguments["TranslateX 7"] == 70
+    assert arguments["Invert"] is None
+
+
+def test_the_sanity_check_turns_by_a_quarter_instead_of_rotating():
+    ops = {candidate.op for candidate in SearchSpace.preset("sanity")}
+    assert "Rotate90" in ops
+    assert "Rotate" not in ops
+
+
+candidates = st.sampled_from(sorted(OPS)).flatmap(
+    lambda op: st.builds(
+        Candidate,
+        st.just(op),
+        st.none() if OPS[op].law is None else st.integers(0, 30) | st.floats(0, 30),
+    )
+)
+
+
+@given(
+    st.lists(candidates, min_size=1, max_size=70, unique=True),
+    st.integers(1, 5),
+    st.builds(PixelScale, st.integers(1, 300), st.integers(1, 300)),
+)
+def test_json_round_trip(chosen, depth, scale):
+    space = SearchSpace(tuple(chosen), depth, scale)
+    assert SearchSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
+
+
+def test_custom_spaces_from_ops_and_from_a_file(tmp_path):
+    space = SearchSpace.of(["Invert", "Rotate"], levels=[3, 9], depth=1)
+    assert [str(candidate) for candidate in space] == ["Invert", "Rotate 3", "Rotate 9"]
+    file = tmp_path / "space.json"
+    file.write_text(json.dumps({"ops": ["Invert", "Rotate"], "levels": [3, 9], "depth": 1}))
+    assert SearchSpace.load(file) == space
+
+
+def test_a_space_is_a_sequence():
+    space = SearchSpace.preset("sanity")
+    assert space.index(Candidate("Rotate90")) == 8
+    assert Candidate("Rotate90") in space
+    assert np.array([space.argument(i) is None for i in range(len(space))]).any()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: SearchSpace.preset("cifar11"), r"unknown preset 'cifar11'.*cifar.*digits"),
+        (lambda: Candidate("Rotat", 3), "unknown op 'Rotat'"),
+        (lambda: Candidate("Rotate"), "Rotate needs a level from 0 to 30"),
+        (lambda: Candidate("Rotate", 31), "not 31"),
+        (lambda: Candidate("Rotate", float("nan")), "not nan"),
+        (lambda: Candidate("Invert", 3), "Invert has no magnitude"),
+        (lambda: SearchSpace(()), "at least one candidate"),
+        (lambda: SearchSpace.of(["Rotate"]), "at least one level"),
+        (lambda: SearchSpace.of(["Invert", "Invert"]), "given twice: Invert"),
+        (lambda: SearchSpace.of(["Invert"], depth=0), "1 or more: 0"),
+        (lambda: SearchSpace.from_json({"candidates": 3}), "search space is written"),
+        (lambda: SearchSpace.from_json([1]), "search space is written"),
+        (lambda: SearchSpace.from_json({"ops": ["Invert"], "scale": {"tr": 1}}), "tr"),
+        (lambda: SearchSpace.from_json({"candidates": [["Rotate", "x"]]}), "not 'x'"),
+    ],
+)
+def test_what_is_wrong_is_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_file_that_is_not_json(tmp_path):
+    file = tmp_path / "space.json"
+    file.write_text("{ops:")
+    with pytest.raises(ValueError, match=r"space\.json is not JSON"):
+        SearchSpace.load(file)
+
+
+def test_every_preset_uses_declared_ops_only():
+    assert all(candidate.op in OPS for name in PRESETS for candidate in SearchSpace.preset(name))
