@@ -1,0 +1,33 @@
+"""Pieces that several pages are made of: sections, tables, settings."""
+
+from __future__ import annotations
+
+from ddas_gpu.reporting.html import Html, el
+
+
+def section(title: str, lead: object, *content: object, class_: str | None = None) -> Html:
+    return el(
+        "section", el("h2", title), lead and el("p", lead, class_="lead"), *content, class_=class_
+    )
+
+
+def setting(value: object) -> str:
+    """A setting as a person writes it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(setting, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def data_table(heads: tuple[str, ...], rows: list[Html], sortable: bool = False) -> Html:
+    head = el("tr", [el("th", name, scope="col") for name in heads])
+    table = el(
+        "table",
+        el("thead", head),
+        el("tbody", rows),
+        class_="data sortable" if sortable else "data",
+    )
+    return el("div", table, class_="scroll", tabindex="0")
