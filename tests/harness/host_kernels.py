@@ -156,10 +156,12 @@ class HostKernels:
         address = self._library.guilty_instruction()
         if not address or not shutil.which("addr2line"):
             return ""
-        # The address is the one after the call of the check.
-        command = ["addr2line", "-e", str(self._path), hex(address - 1)]
-        place = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return f" ({Path(place.split()[0]).name})"
+        # The address is the one after the call of the check. Of what was inlined there, the
+        # innermost line that is not the harness's.
+        command = ["addr2line", "-i", "-e", str(self._path), hex(address - 1)]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        places = [Path(line.split()[0]).name for line in answer.splitlines()]
+        return f" ({next((p for p in places if 'cuda_on_host' not in p), places[0])})"
 
 
 def _extent(array: np.ndarray) -> tuple[int, int]:

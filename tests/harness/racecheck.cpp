@@ -59,14 +59,18 @@ std::string name_byte(const Watched& where, size_t offset) {
 }
 
 std::string nearest_array(const char* address) {
+    std::string name = "with no array watched";
+    long long nearest = -1;
     for (const Watched& array : arrays) {
-        long long after = address - (array.memory.start + array.memory.bytes);
-        long long before = array.memory.start - address;
-        std::string name = "array " + std::to_string(&array - arrays.data());
-        if (after >= 0 && after < 4096) return std::to_string(after) + " bytes past the end of " + name;
-        if (before > 0 && before < 4096) return std::to_string(before) + " bytes before " + name;
+        const char* end = array.memory.start + array.memory.bytes;
+        bool behind = address >= end;
+        long long distance = behind ? address - end : array.memory.start - address;
+        if (nearest >= 0 && distance >= nearest) continue;
+        nearest = distance;
+        name = std::to_string(distance) + (behind ? " bytes past the end of" : " bytes before") +
+               " array " + std::to_string(&array - arrays.data());
     }
-    return "far from any array";
+    return name;
 }
 
 Watched* find(const void* address, size_t bytes) {
