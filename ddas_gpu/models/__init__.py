@@ -1,0 +1,5 @@
+"""Image classifiers: the paper's, and a small one for two CPU cores."""
+
+from ddas_gpu.models.registry import build
+
+__all__ = ["build"]
