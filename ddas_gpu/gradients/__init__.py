@@ -1,0 +1,5 @@
+"""Gradients of every version of a batch, their weighted sum and their dot products."""
+
+from ddas_gpu.gradients.policy_gradients import METHODS, PolicyGradients
+
+__all__ = ["METHODS", "PolicyGradients"]
