@@ -1,0 +1,25 @@
+"""Writing a file all at once, or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: str | Path, content: bytes) -> None:
+    """Put `content` at `path`; whoever looks sees the old file or the new one, never a part.
+
+    The temporary file lies in the same folder, because renaming is atomic only within a file
+    system, and it is on the disk before the rename, so that not even a power cut leaves a part.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

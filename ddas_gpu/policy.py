@@ -1,0 +1,165 @@
+"""What a search finds: the probabilities of augmenting and of each candidate, epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddas_gpu.files import write_atomically
+from ddas_gpu.space import SearchSpace
+
+FORMAT = "ddas_gpu policy"
+VERSION = 1
+# float32 probabilities, as in the released policies, sum to 1 within about 1e-7 · √K.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class PolicySchedule:
+    """Entry t holds the probabilities after epoch t of the search.
+
+    `p_tp` (T,) is the probability to augment an image at all, `p_o` (T, K) that of each
+    candidate of `space`; both float64. `settings` is whatever the search wants remembered.
+    """
+
+    space: SearchSpace
+    p_tp: np.ndarray
+    p_o: np.ndarray
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("p_tp", "p_o"):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        p_tp, p_o = self.p_tp, self.p_o
+        if p_tp.ndim != 1 or p_tp.size == 0:
+            raise ValueError(f"p_tp has one number an epoch, not the shape {p_tp.shape}")
+        if p_o.shape != (len(p_tp), len(self.space)):
+            raise ValueError(
+                f"p_o has the shape {p_o.shape}, but {len(p_tp)} epochs of a space of "
+                f"{len(self.space)} candidates make {(len(p_tp), len(self.space))}"
+            )
+        if p_tp.min() < 0 or p_tp.max() > 1:
+            raise ValueError(f"p_tp lies in [0, 1], not {p_tp.min():g} to {p_tp.max():g}")
+        if p_o.min() < 0:
+            raise ValueError(f"p_o has a negative probability, {p_o.min():g}")
+        off = np.abs(p_o.sum(1) - 1)
+        if off.max() > TOLERANCE:
+            epoch = int(off.argmax())
+            raise ValueError(f"p_o of epoch {epoch} sums to {p_o[epoch].sum():g}, not to 1")
+
+    def __len__(self) -> int:
+        """T, the number of epochs searched."""
+        return len(self.p_tp)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PolicySchedule):
+            return NotImplemented
+        return self.to_json() == other.to_json()
+
+    def at(self, epoch: int, total_epochs: int) -> tuple[float, np.ndarray]:
+        """(p_tp, p_o) for `epoch`, counted from 0, of a training of `total_epochs`.
+
+        Nearest neighbour by the middle of the epoch: entry ⌊(epoch + ½) · T / total_epochs⌋. A
+        training of T epochs replays the schedule entry by entry; a longer one repeats entries
+        evenly, from the first to the last; a shorter one skips some, evenly.
+        """
+        if total_epochs < 1:
+            raise ValueError(f"a training has at least 1 epoch, not {total_epochs}")
+        if not 0 <= epoch < total_epochs:
+            raise ValueError(f"epoch {epoch} is not one of 0 … {total_epochs - 1}")
+        entry = (2 * epoch + 1) * len(self) // (2 * total_epochs)
+        return float(self.p_tp[entry]), self.p_o[entry].copy()
+
+    def smoothed(self, size: int) -> PolicySchedule:
+        """With p_tp under a mean filter of `size` entries (F_s in the paper); p_o stays.
+
+        The window of entry t is t - ⌊size/2⌋ … t - ⌊size/2⌋ + size - 1: centred, and an even
+        size reaches one further back. At the ends the mean is over the entries there are.
+        """
+        if not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
+        starts = np.arange(len(self)) - size // 2
+        p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
+        return PolicySchedule(self.space, np.array(p_tp), self.p_o, self.settings)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "space": self.space.to_json(),
+            "p_tp": self.p_tp.tolist(),
+            "p_o": self.p_o.tolist(),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> PolicySchedule:
+        """Inverse of `to_json`; a ValueError says what is wrong with anything else."""
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f'not a policy: the file must start with "format": "{FORMAT}"')
+        if content.get("version") != VERSION:
+            raise ValueError(
+                f"a policy of version {content.get('version')!r}; this program reads {VERSION}"
+            )
+        missing = [key for key in ("space", "p_tp", "p_o") if key not in content]
+        if missing:
+            raise ValueError(f"a policy without {', '.join(missing)}")
+        settings = content.get("settings", {})
+        if not isinstance(settings, dict):
+            raise ValueError(f"the settings of a policy are an object, not {settings!r}")
+        space = SearchSpace.from_json(content["space"])
+        return cls(space, content["p_tp"], content["p_o"], settings)
+
+    def save(self, path: str | Path) -> None:
+        """Write the schedule as JSON, an epoch a line, with the versions that made it."""
+        content = self.to_json() | {"versions": versions()}
+        rows = ",\n    ".join(json.dumps(row) for row in content["p_o"])
+        lines = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
+        lines["p_o"] = f"[\n    {rows}\n  ]"
+        text = ",\n".join(f'  "{key}": {line}' for key, line in lines.items())
+        write_atomically(path, f"{{\n{text}\n}}\n".encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> PolicySchedule:
+        """A schedule from a file that `save` wrote."""
+        content = Path(path).read_bytes()
+        try:
+            return cls.from_json(json.loads(content))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is not JSON: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_released(cls, path: str | Path) -> PolicySchedule:
+        """A policy the authors published as .npy; see `ddas_gpu.released`."""
+        from ddas_gpu.released import load_released
+
+        return load_released(path)
+
+
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is not an array of numbers") from None
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds a value that is not a finite number")
+    array.setflags(write=False)
+    return array
+
+
+def versions() -> dict[str, str]:
+    """The versions that decide what a run computes."""
+    from importlib.metadata import version
+
+    from ddas_gpu import __version__
+
+    packages = {name: version(name) for name in ("torch", "numpy", "pillow")}
+    return {"python": platform.python_version(), **packages, "ddas_gpu": __version__}

@@ -1,0 +1,58 @@
+"""The policies the authors published: .npy files around a pickled dict."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import SearchSpace
+from ddas_gpu.unpickling import restricted_load
+
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def load_released(path: str | Path) -> PolicySchedule:
+    """The published CIFAR policies as a schedule over the "cifar" space.
+
+    `dis_ps` holds p_o at the *start* of each of the 20 epochs: the first row is uniform. `tps`
+    holds p_tp, already smoothed, at the same moments (the first is the initial 0.35) and once
+    more after the last epoch. The schedule keeps the moments both know, so its entry t is what
+    the search used *in* epoch t, where a schedule of ours holds what it had *after* epoch t.
+    """
+    path = Path(path)
+    content = restricted_load(_pickled(path), path)
+    try:
+        # A 0-d object array pickles as an array whose one element is the dict.
+        found = content.item() if isinstance(content, np.ndarray) else content
+        p_o = np.stack(found["dis_ps"]).astype(np.float64)
+        p_tp = np.array(found["tps"], dtype=np.float64)[: len(p_o)]
+        # Published in float32: make the rows sum to 1 in float64.
+        p_o /= p_o.sum(1, keepdims=True)
+        space = SearchSpace.preset("cifar")
+        return PolicySchedule(space, p_tp, p_o, {"released": path.name})
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(
+            f"{path} is not a released policy, a dict with `dis_ps` of 52 probabilities an epoch "
+            f"and `tps`: {error}"
+        ) from None
+
+
+def _pickled(path: Path) -> bytes:
+    """The pickle inside an .npy file of one Python object."""
+    file = io.BytesIO(path.read_bytes())
+    try:
+        read_header = HEADERS[np.lib.format.read_magic(file)]
+        shape, _, dtype = read_header(file)
+    except KeyError as error:
+        raise ValueError(f"{path} is an .npy file of the unknown version {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not an .npy file: {error}") from None
+    if shape != () or not dtype.hasobject:
+        raise ValueError(f"{path} holds an array of {dtype} {shape}, not a released policy")
+    return file.read()
