@@ -38,7 +38,10 @@ setup(
     # package: the launcher reads their text through importlib.resources.
     packages=[*find_packages(include=["ddas_gpu", "ddas_gpu.*"]), "ddas_gpu.kernels"],
     package_dir={"ddas_gpu": "ddas_gpu", "ddas_gpu.kernels": "kernels"},
-    package_data={"ddas_gpu": ["py.typed"], "ddas_gpu.kernels": ["*.cu", "*.cuh", "*.h", "*.cpp"]},
+    package_data={
+        "": ["py.typed", "*.css", "*.html", "*.js", "*.json"],
+        "ddas_gpu.kernels": ["*.cu", "*.cuh", "*.h", "*.cpp"],
+    },
     zip_safe=False,
     install_requires=[
         "kornia>=0.7.3",
