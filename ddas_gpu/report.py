@@ -7,6 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from ddas_gpu.files import write_atomically
 
@@ -46,26 +49,18 @@ def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -
 class Report:
     """Draw report.html in the folder of each run; with several runs also compare them."""
 
-    runs: tuple[Path, ...]
+    runs: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
+    ]
     """Folders that `python -m ddas_gpu.search` wrote, finished or not."""
 
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Where the comparison goes, by default compare.html in the folder that holds the runs."""
 
 
-def parse(arguments: Sequence[str] | None = None) -> Report:
-    import tyro
-
-    return tyro.cli(
-        Report,
-        prog=PROGRAM,
-        args=arguments,
-        config=(tyro.conf.PositionalRequiredArgs,),
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
+    options = tyro.cli(Report, prog=PROGRAM, args=arguments)
     try:
         # `runs/*` also names the comparison that an earlier call left there.
         runs = [path for path in options.runs if path.is_dir() or path.suffix != ".html"]

@@ -19,6 +19,8 @@ from ddas_gpu.reporting.html import Html, el
 
 WIDTH, HEIGHT = 1000, 400
 MOST_POINTS = 400  # more than a screen can show
+MOST_DOTS = 30  # more run into each other on a phone
+COLOURS = 8  # in the style sheet
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Line:
     name: str
     x: np.ndarray
     y: np.ndarray
-    series: int
+    series: int  # from 0
     faint: bool = False  # a background line: no dots, not in the read-out
 
 
@@ -89,6 +91,11 @@ def line_chart(
     return el("div", _legend(lines, show), plot, el("p", x_label, class_="axis"), class_="chart")
 
 
+def colour(series: int) -> str:
+    """The CSS class of a series, counted from 0."""
+    return f"s{1 + series % COLOURS}"
+
+
 def _draw(line: Line, x: np.ndarray, y: np.ndarray) -> list[Html]:
     pieces, pen = [], "M"
     for px, py in zip(x, y, strict=True):
@@ -98,14 +105,14 @@ def _draw(line: Line, x: np.ndarray, y: np.ndarray) -> list[Html]:
         else:
             pen = "M"
     kind = "faint" if line.faint else "line"
-    stroke = el("path", d="".join(pieces), class_=f"{kind} s{line.series}")
-    if line.faint or len(x) > 60:
+    stroke = el("path", d="".join(pieces), class_=f"{kind} {colour(line.series)}")
+    if line.faint or len(x) > MOST_DOTS:
         return [stroke]
     # A dot is a stroke of no length with round ends: it stays round when the drawing is stretched.
     dots = "".join(
         f"M{px:.1f} {py:.1f}h0" for px, py in zip(x, y, strict=True) if math.isfinite(py)
     )
-    return [stroke, el("path", d=dots, class_=f"dots s{line.series}")]
+    return [stroke, el("path", d=dots, class_=f"dots {colour(line.series)}")]
 
 
 def _legend(lines: Sequence[Line], show: Callable[[float], str]) -> Html:
@@ -114,7 +121,7 @@ def _legend(lines: Sequence[Line], show: Callable[[float], str]) -> Html:
         known = line.y[np.isfinite(line.y)]
         last = None if line.faint or not len(known) else el("b", show(float(known[-1])))
         kind = "key faint" if line.faint else "key"
-        swatch = el("i", class_=f"{kind} s{line.series}", aria_hidden="true")
+        swatch = el("i", class_=f"{kind} {colour(line.series)}", aria_hidden="true")
         entries.append(el("li", swatch, line.name, " ", last))
     return el("ul", entries, class_="legend")
 
@@ -123,7 +130,6 @@ def _readout(line: Line, show: Callable[[float], str]) -> dict[str, object]:
     points = [(f"{x:g}", show(y)) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(y)]
     return {
         "name": line.name,
-        "series": line.series,
         "x": [float(x) for x, _ in points],
         "y": [y for _, y in points],
     }
@@ -160,10 +166,10 @@ def stacked_bar(shares: Sequence[tuple[str, float]], *, label: str) -> Html:
     parts = [
         el(
             "span",
-            class_=f"s{series}",
+            class_=colour(series),
             style=f"flex-grow:{share:.5f}",
             title=f"{name}: {100 * share:.1f} %",
         )
-        for series, (name, share) in enumerate(shares, 1)
+        for series, (name, share) in enumerate(shares)
     ]
     return el("div", parts, class_="bar", role="img", aria_label=label)

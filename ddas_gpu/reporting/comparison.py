@@ -27,7 +27,6 @@ from ddas_gpu.reporting.parts import data_table, section, setting
 from ddas_gpu.reporting.run import Run
 
 FEWEST = 3  # ranks of fewer things say nothing
-COLOURS = 8
 
 
 def comparison_page(runs: Sequence[Run]) -> str:
@@ -106,7 +105,7 @@ def _share(runs: Sequence[Run], names: list[str]) -> Html:
             name,
             np.arange(1, run.epochs + 1, dtype=float),
             run.schedule.p_tp,
-            1 + n % COLOURS,
+            n,
         )
         for n, (name, run) in enumerate(zip(names, runs, strict=True))
     ]
@@ -133,7 +132,7 @@ def _table(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) -
         ]
         rows.append(el("tr", el("th", op, scope="row"), cells))
     lead = "Mean over an op's levels after the last epoch, relative to the uniform 1/K."
-    table = data_table(("op", *names, "mean"), rows, sortable=True)
+    table = data_table("Op by op", ("op", *names, "mean"), rows, sortable=True)
     return section("Op by op", lead, table, class_="tinted")
 
 
@@ -172,7 +171,7 @@ def _agreement(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]
     if known:
         lead = f"Over the ops, Spearman's ρ is {signed(np.mean(known))} on average. {lead}"
     heads = ("runs", "ops ρ", "ops τ", "candidates ρ", "candidates τ")
-    return section("Do the runs agree?", lead, data_table(heads, rows))
+    return section("Do the runs agree?", lead, data_table("Rank agreement", heads, rows))
 
 
 def _settings(runs: Sequence[Run], names: list[str]) -> Html:
@@ -190,4 +189,5 @@ def _settings(runs: Sequence[Run], names: list[str]) -> Html:
             rows.append(el("tr", el("th", key.replace("_", " "), scope="row"), cells))
     if not rows:
         return section("Settings that differ", "None: the runs have the same settings.")
-    return section("Settings that differ", None, data_table(("setting", *names), rows))
+    table = data_table("Settings that differ", ("setting", *names), rows)
+    return section("Settings that differ", None, table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddas_gpu.reporting.charts import Line, line_chart, stacked_bar
+from ddas_gpu.reporting.charts import Line, colour, line_chart, stacked_bar
 from ddas_gpu.reporting.html import Html, el
 from ddas_gpu.reporting.numbers import count, duration, in_words, percent, short_percent
 from ddas_gpu.reporting.parts import section
@@ -14,9 +14,9 @@ from ddas_gpu.reporting.run import LOSSES, Run
 def curves(run: Run) -> Html:
     epochs = np.arange(1, run.epochs + 1, dtype=float)
     steps = run.metrics.numbers["apply_probability"]
-    lines = [Line("in the policy", epochs, run.schedule.p_tp, 1)]
+    lines = [Line("in the policy", epochs, run.schedule.p_tp, 0)]
     if np.isfinite(steps).any():
-        lines.insert(0, Line("step by step", _step_positions(run), steps, 1, faint=True))
+        lines.insert(0, Line("step by step", _step_positions(run), steps, 0, faint=True))
     share = line_chart(
         lines,
         label=f"Share of images to augment, by epoch: {percent(run.schedule.p_tp[0], 1)} to "
@@ -55,7 +55,7 @@ def _losses(run: Run) -> Html | None:
     epochs = int(run.metrics.epoch.max()) + 1 if len(run.metrics) else 0
     names = {"loss": "training, weighted", "clean_loss": "clean", "validation_loss": "validation"}
     lines = []
-    for series, key in enumerate(LOSSES, 1):
+    for series, key in enumerate(LOSSES):
         values = run.metrics.by_epoch(key, epochs)
         if np.isfinite(values).any():
             x = np.arange(1, epochs + 1, dtype=float)
@@ -75,12 +75,12 @@ def time_by_stage(run: Run) -> Html | None:
     rows = [
         el(
             "tr",
-            el("th", el("i", class_=f"key s{n}", aria_hidden="true"), name, scope="row"),
+            el("th", el("i", class_=f"key {colour(n)}", aria_hidden="true"), name, scope="row"),
             el("td", percent(seconds / total, 1), class_="number"),
             el("td", f"{1000 * seconds / len(run.metrics):,.2f} ms", class_="number"),
             el("td", duration(seconds), class_="number"),
         )
-        for n, (name, seconds) in enumerate(stages.items(), 1)
+        for n, (name, seconds) in enumerate(stages.items())
     ]
     heads = ("stage", "share", "a step", "in all")
     label = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)

@@ -156,15 +156,16 @@ def _strip(
     left, right = sorted((50.0, _at(mean, limit)))
     bar = el("path", d=f"M{left:.2f} 1H{right:.2f}V9H{left:.2f}z", class_=f"mean {side}")
     # A stronger level is a larger dot.
+    by_level = sorted(group.indices, key=lambda i: schedule.space[i].level or 0)
     dots = [
         el(
             "path",
             d=f"M{_at(relative[i], limit):.2f} 5h0",
             class_="dot",
-            style=f"stroke-width:{5 + 6 * rank / max(1, len(group.indices) - 1):.3g}px",
+            style=f"stroke-width:{5 + 6 * rank / (len(by_level) - 1):.3g}px",
         )
-        for rank, i in enumerate(group.indices)
-        if len(group.indices) > 1
+        for rank, i in enumerate(by_level)
+        if len(by_level) > 1
     ]
     svg = el(
         "svg",

@@ -123,7 +123,13 @@ def _use(run: Run) -> Html:
     return section(
         "Use this policy",
         "In any trainer that has its images as bytes:",
-        el("pre", el("code", USE.format(path=path)), tabindex="0"),
+        el(
+            "pre",
+            el("code", USE.format(path=path)),
+            tabindex="0",
+            role="region",
+            aria_label="Python code",
+        ),
     )
 
 

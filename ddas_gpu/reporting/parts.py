@@ -22,7 +22,10 @@ def setting(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def data_table(heads: tuple[str, ...], rows: list[Html], sortable: bool = False) -> Html:
+def data_table(
+    label: str, heads: tuple[str, ...], rows: list[Html], sortable: bool = False
+) -> Html:
+    """A table that scrolls sideways where it is wider than the page."""
     head = el("tr", [el("th", name, scope="col") for name in heads])
     table = el(
         "table",
@@ -30,4 +33,4 @@ def data_table(heads: tuple[str, ...], rows: list[Html], sortable: bool = False)
         el("tbody", rows),
         class_="data sortable" if sortable else "data",
     )
-    return el("div", table, class_="scroll", tabindex="0")
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)

@@ -22,10 +22,12 @@ def ops(run: Run) -> Html:
     return section("Which ops to use", lead, op_strips(run.schedule))
 
 
-def extremes(run: Run) -> Html:
+def extremes(run: Run) -> Html | None:
     p_o, uniform = run.schedule.p_o[-1], 1 / len(run.schedule.space)
     order = [int(i) for i in np.argsort(-p_o, kind="stable")]
     half = min(EXTREMES, len(order) // 2)
+    if not half:
+        return None
     top, bottom = order[:half], order[::-1][:half]
     lead = f"Single candidates after epoch {run.epochs}, against the uniform {percent(uniform, 1)}."
     return section(
@@ -81,6 +83,6 @@ def samples(run: Run) -> Html | None:
 def epoch_by_epoch(run: Run) -> Html:
     lead = (
         "The probability of every candidate by epoch, relative to uniform. Rows are the levels of "
-        "an op, weakest first; the number at the end of a row is the last epoch's."
+        "an op; the number at the end of a row is the last epoch's."
     )
     return section("Epoch by epoch", lead, heat_map(run.schedule))

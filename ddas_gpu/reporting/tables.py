@@ -30,7 +30,7 @@ def candidate_table(run: Run) -> Html:
         for i, candidate in enumerate(schedule.space)
     ]
     heads = ("candidate", "first epoch", "last epoch", "of uniform", "change")
-    return data_table(heads, rows, sortable=True)
+    return data_table("Every candidate", heads, rows, sortable=True)
 
 
 def epoch_table(run: Run) -> Html:
@@ -43,4 +43,4 @@ def epoch_table(run: Run) -> Html:
         row = [el("td", cell, class_="number") for cell in cells]
         rows.append(el("tr", el("th", epoch + 1, scope="row"), row))
     heads = ("epoch", "p_tp", "training loss", "clean loss", "validation loss")
-    return data_table(heads, rows)
+    return data_table("Every epoch", heads, rows)

@@ -40,7 +40,7 @@ def test_round_step_is_the_smallest_that_fits(end: float, most: int):
 
 def test_lines_lie_inside_the_drawing_and_name_their_values():
     x = np.arange(1.0, 6.0)
-    page = draw(Line("first", x, x**2, 1), Line("second", x, -x, 2))
+    page = draw(Line("first", x, x**2, 0), Line("second", x, -x, 1))
     for path in page.all("path"):
         for pair in path["d"].replace("M", " ").replace("L", ",").replace("h0", ",").split(","):
             if "H" not in pair and len(pair.split()) == 2:
@@ -53,24 +53,24 @@ def test_lines_lie_inside_the_drawing_and_name_their_values():
 
 def test_a_missing_value_is_a_gap():
     x = np.arange(1.0, 5.0)
-    page = draw(Line("loss", x, np.array([1, np.nan, 2, 3]), 1))
+    page = draw(Line("loss", x, np.array([1, np.nan, 2, 3]), 0))
     (line,) = (path["d"] for path in page.all("path") if path["class"] == "line s1")
     assert line.count("M") == 2 and "nan" not in page.html
 
 
 def test_a_long_line_is_thinned_and_keeps_its_ends():
     x = np.linspace(0, 10, 100_000)
-    page = draw(Line("steps", x, x, 1, faint=True))
+    page = draw(Line("steps", x, x, 0, faint=True))
     assert len(page.html) < 10_000
 
 
 def test_a_single_epoch_and_a_constant_can_be_drawn():
-    draw(Line("p", np.array([1.0]), np.array([0.35]), 1))
-    draw(Line("p", np.arange(3.0) + 1, np.full(3, 1e6), 1))
+    draw(Line("p", np.array([1.0]), np.array([0.35]), 0))
+    draw(Line("p", np.arange(3.0) + 1, np.full(3, 1e6), 0))
 
 
 def test_every_drawing_says_what_it_shows():
-    page = draw(Line("p", np.array([1.0]), np.array([0.35]), 1))
+    page = draw(Line("p", np.array([1.0]), np.array([0.35]), 0))
     assert [svg["aria-label"] for svg in page.all("svg")] == ["a chart"]
     assert Page(stacked_bar([("dot", 1.0)], label="time")).all("div")[0]["aria-label"] == "time"
 
