@@ -1,5 +1,5 @@
-// CUDA for the host's C++ compiler, included ahead of an unmodified .cu file. The threads of a block
-// are fibers that change over only at a barrier, and blocks run one after another (scheduler.cpp).
+// CUDA for the host's C++ compiler, included ahead of an unmodified .cu file. The threads of a
+// block are fibers that change over only at a barrier; blocks run in turn (scheduler.cpp).
 // In the racecheck build every access to memory is checked as well (racecheck.cpp).
 #pragma once
 
@@ -102,8 +102,10 @@ T from_lane(unsigned mask, T value, unsigned lane, Place place) {
 template <class Combine>
 unsigned over_lanes(unsigned mask, unsigned value, unsigned start, Combine combine, Place place) {
     Brought brought = wait_for_warp(mask, value, place);
-    for (unsigned lane = 0; lane < 32; ++lane)
-        if (brought.lanes >> lane & 1) start = combine(start, unsigned(brought.by_lane[lane]), lane);
+    for (unsigned lane = 0; lane < 32; ++lane) {
+        unsigned one = unsigned(brought.by_lane[lane]);
+        if (brought.lanes >> lane & 1) start = combine(start, one, lane);
+    }
     return start;
 }
 
@@ -148,12 +150,16 @@ struct Trampoline<function> {
 
 inline void __syncthreads(PLACE) { cuda_on_host::wait_for_block(0, place); }
 inline int __syncthreads_count(int v, PLACE) { return cuda_on_host::wait_for_block(v != 0, place); }
-inline int __syncthreads_or(int v, PLACE) { return cuda_on_host::wait_for_block(v != 0, place) != 0; }
-inline int __syncthreads_and(int v, PLACE) { return cuda_on_host::wait_for_block(v == 0, place) == 0; }
+inline int __syncthreads_or(int v, PLACE) {
+    return cuda_on_host::wait_for_block(v != 0, place) != 0;
+}
+inline int __syncthreads_and(int v, PLACE) {
+    return cuda_on_host::wait_for_block(v == 0, place) == 0;
+}
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Orders the lanes, but the race check does not take it into account: use __syncthreads or shuffles.
+// Orders the lanes, but the race check does not know that: it asks for __syncthreads.
 inline void __syncwarp(unsigned mask = ~0u, PLACE) { cuda_on_host::wait_for_warp(mask, 0, place); }
 
 template <class T>

@@ -1,10 +1,11 @@
-// Checks every access of a kernel to memory. The compiler's -fsanitize=thread puts a call in front of
-// each; here are the functions it calls, in place of the sanitizer's own. An access fails that
+// Checks every access of a kernel to memory. The compiler's -fsanitize=thread puts a call in front
+// of each; here are the functions it calls, in place of the sanitizer's own. An access fails that
 //  - lies outside the watched arrays, the shared memory and the thread's own stack,
 //  - reads shared memory that nobody in the block has written,
-//  - clashes with another thread's: same byte, at least one of them writes, not both are atomic, and
-//    no barrier lies between them. No barrier ever lies between two blocks.
+//  - clashes with another thread's: same byte, at least one of them writes, not both are atomic,
+//    and no barrier lies between them. No barrier ever lies between two blocks.
 // This does not depend on the order in which the threads happen to run.
+#include <algorithm>
 #include <vector>
 
 #include "scheduler.h"
@@ -28,7 +29,9 @@ struct Access {  // the latest of its kind to a byte
         block = running.block;
         interval = running.interval;
     }
-    bool from_other_block() const { return block >= 0 && (by_other_blocks || block != running.block); }
+    bool from_other_block() const {
+        return block >= 0 && (by_other_blocks || block != running.block);
+    }
     bool from_other_thread() const {
         return block == running.block && interval == running.interval && thread != running.thread;
     }
@@ -53,22 +56,26 @@ const void* guilty;
     fail((thread_name(running.thread) + " of " + block_name(running.block) + " " + what).c_str());
 }
 
+std::string name_of(const Watched& where) {
+    if (&where == &shared) return "shared memory";
+    return "array " + std::to_string(&where - arrays.data());
+}
+
 std::string name_byte(const Watched& where, size_t offset) {
-    std::string owner = &where == &shared ? "shared memory" : "array " + std::to_string(&where - arrays.data());
-    return "byte " + std::to_string(offset) + " of " + owner;
+    return "byte " + std::to_string(offset) + " of " + name_of(where);
 }
 
 std::string nearest_array(const char* address) {
     std::string name = "with no array watched";
     long long nearest = -1;
     for (const Watched& array : arrays) {
-        const char* end = array.memory.start + array.memory.bytes;
-        bool behind = address >= end;
-        long long distance = behind ? address - end : array.memory.start - address;
+        const char *start = array.memory.start, *end = start + array.memory.bytes;
+        bool before = address < start;
+        long long distance = before ? start - address : std::max(address - end, 0l);
         if (nearest >= 0 && distance >= nearest) continue;
         nearest = distance;
-        name = std::to_string(distance) + (behind ? " bytes past the end of" : " bytes before") +
-               " array " + std::to_string(&array - arrays.data());
+        name = std::to_string(distance) + (before ? " bytes before " : " bytes past the end of ") +
+               name_of(array);
     }
     return name;
 }
@@ -82,7 +89,8 @@ Watched* find(const void* address, size_t bytes) {
 
 void check(Kind kind, const Watched& where, size_t offset, const void* instruction) {
     const Cell& cell = where.cells[offset];
-    if (kind != write && &where == &shared && cell.latest[write].block < 0 && cell.latest[atomic].block < 0)
+    bool written = cell.latest[write].block >= 0 || cell.latest[atomic].block >= 0;
+    if (kind != write && &where == &shared && !written)
         report("reads " + name_byte(where, offset) + ", which nobody has written", instruction);
     for (Kind earlier : {read, write, atomic}) {
         if (earlier == kind && kind != write) continue;
@@ -134,24 +142,26 @@ void note_atomic(void* address, size_t bytes, const void* instruction) {
 
 using namespace cuda_on_host;
 
-EXPORT void watch_memory(const char* start, size_t bytes) { arrays.push_back({{start, bytes}, {}}); }
+EXPORT void watch_memory(const char* start, size_t bytes) {
+    arrays.push_back({{start, bytes}, {}});
+}
 EXPORT void forget_memory() { arrays.clear(); }
 EXPORT const void* guilty_instruction() {
     return static_cast<const char*>(guilty) - (guilty ? size_t(library.start) : 0);
 }
 
-#define ACCESS(kind, bytes)                                                                     \
-    extern "C" void __tsan_##kind##bytes(void* p) { note(kind, p, bytes, __builtin_return_address(0)); } \
-    extern "C" void __tsan_unaligned_##kind##bytes(void* p) {                                   \
-        note(kind, p, bytes, __builtin_return_address(0));                                      \
+#define CALLED(name, kind, bytes, ...)                         \
+    extern "C" void __tsan_##name(void* address, ##__VA_ARGS__) { \
+        note(kind, address, bytes, __builtin_return_address(0)); \
     }
-#define ACCESSES(kind)                                                                          \
-    ACCESS(kind, 1) ACCESS(kind, 2) ACCESS(kind, 4) ACCESS(kind, 8) ACCESS(kind, 16)            \
-    extern "C" void __tsan_##kind##_range(void* p, size_t bytes) {                              \
-        note(kind, p, bytes, __builtin_return_address(0));                                      \
-    }
-ACCESSES(read)
-ACCESSES(write)
+#define OF_SIZE(kind, bytes)            \
+    CALLED(kind##bytes, kind, bytes)    \
+    CALLED(unaligned_##kind##bytes, kind, bytes)
+#define OF_KIND(kind)                                                                     \
+    OF_SIZE(kind, 1) OF_SIZE(kind, 2) OF_SIZE(kind, 4) OF_SIZE(kind, 8) OF_SIZE(kind, 16) \
+    CALLED(kind##_range, kind, bytes, size_t bytes)
+OF_KIND(read)
+OF_KIND(write)
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}

@@ -76,7 +76,8 @@ uint3 unravel(unsigned linear, dim3 shape) {
 }
 
 std::string coordinates(uint3 at) {
-    return "(" + std::to_string(at.x) + ", " + std::to_string(at.y) + ", " + std::to_string(at.z) + ")";
+    auto text = [](unsigned number) { return std::to_string(number); };
+    return "(" + text(at.x) + ", " + text(at.y) + ", " + text(at.z) + ")";
 }
 
 void select(int thread) {
@@ -114,28 +115,31 @@ bool same_place(int a, int b) {
            !strcmp(one.place.file, other.place.file);
 }
 
-// Lets every warp go on whose lanes have all come to their barrier.
+// The lanes that a thread at a warp barrier waits for, or 0 when some have not come to it yet.
+unsigned complete_lanes(int me) {
+    unsigned lanes = 0;
+    int first = me - me % 32;
+    for (int other = first; other < std::min(first + 32, threads); ++other) {
+        bool named = fibers[me].mask >> (other - first) & 1;
+        if (!named || fibers[other].state == exited) continue;
+        if (!same_place(me, other) || fibers[other].mask != fibers[me].mask) return 0;
+        lanes |= 1u << (other - first);
+    }
+    return lanes;
+}
+
+// Lets all lanes go on that have come to their barriers; false if there are none.
 bool release_warps() {
     bool released = false;
-    for (int first = 0; first < threads; first += 32) {
-        for (int me = first; me < std::min(first + 32, threads); ++me) {
-            if (fibers[me].state != at_warp_barrier) continue;
-            unsigned lanes = 0;
-            bool complete = true;
-            for (int other = first; other < std::min(first + 32, threads); ++other) {
-                if (!(fibers[me].mask >> (other - first) & 1) || fibers[other].state == exited) continue;
-                lanes |= 1u << (other - first);
-                complete &= same_place(me, other) && fibers[other].mask == fibers[me].mask;
-            }
-            if (!complete) continue;
+    for (int thread = 0; thread < threads; ++thread) {
+        unsigned lanes = fibers[thread].state == at_warp_barrier ? complete_lanes(thread) : 0;
+        for (int lane = 0; lane < 32; ++lane) {
+            if (!(lanes >> lane & 1)) continue;
+            Fiber& fiber = fibers[thread - thread % 32 + lane];
+            brought[thread / 32][lane] = fiber.lane_value;
+            fiber.lanes = lanes;
+            fiber.state = ready;
             released = true;
-            for (int lane = 0; lane < 32; ++lane)
-                if (lanes >> lane & 1) {
-                    Fiber& fiber = fibers[first + lane];
-                    brought[first / 32][lane] = fiber.lane_value;
-                    fiber.lanes = lanes;
-                    fiber.state = ready;
-                }
         }
     }
     return released;
@@ -257,7 +261,8 @@ EXPORT void describe_kernel(int index, Kernel* description) { *description = ker
 EXPORT const char* launch_kernel(int index, const unsigned* grid, const unsigned* block,
                                  void** arguments, int order, unsigned seed) {
     if (!stacks)
-        stacks = static_cast<char*>(mmap(nullptr, most_threads * stack_bytes, PROT_READ | PROT_WRITE,
+        stacks = static_cast<char*>(mmap(nullptr, most_threads * stack_bytes,
+                                         PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     kernel = kernels()[index];
     kernel_arguments = arguments;
