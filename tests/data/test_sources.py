@@ -1,0 +1,223 @@
+"""Every layout on disk opens to the right pixels and labels; damaged ones are refused in words."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from ddas_gpu.data.digits import open_digits
+from ddas_gpu.data.folder import FolderSource, read_image
+from ddas_gpu.data.locating import find_root, open_source
+
+
+def write_image(path: Path, value: int = 0, size: tuple[int, int] = (6, 4), **options) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (value, 2 * value, 255 - value)).save(path, **options)
+
+
+# --- digits ---------------------------------------------------------------------------------------
+
+
+def test_digits_are_all_there_enlarged_and_grey():
+    source = open_digits(16)
+    assert source.images.shape == (1797, 16, 16, 3)
+    assert source.images.dtype == np.uint8
+    assert source.labels.dtype == np.int64
+    assert source.class_names == tuple("0123456789")
+    assert (source.images[..., 0] == source.images[..., 2]).all()
+    assert source.images.max() == 255  # ink is white
+
+
+def test_digits_take_no_folder(tmp_path):
+    with pytest.raises(ValueError, match="scikit-learn"):
+        open_source("digits", tmp_path, 16)
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("below", ["", "train"])
+def test_folder_of_classes(tmp_path, below):
+    write_image(tmp_path / below / "cat" / "b.png", 20)
+    write_image(tmp_path / below / "cat" / "a.PNG", 10)
+    write_image(tmp_path / below / "ant" / "deep" / "c.png", 30)
+    (tmp_path / below / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / below / ".hidden").mkdir()
+    source = FolderSource(tmp_path)
+    assert source.class_names == ("ant", "cat")
+    assert source.labels.tolist() == [0, 1, 1]
+    assert [file.name for file in source.files] == ["c.png", "a.PNG", "b.png"]
+    assert source.read([2, 0])[:, 0, 0].tolist() == [[20, 40, 235], [30, 60, 225]]
+
+
+def test_images_of_different_sizes_come_as_a_list(tmp_path):
+    write_image(tmp_path / "a" / "1.png", size=(6, 4))
+    write_image(tmp_path / "a" / "2.png", size=(5, 9))
+    images = FolderSource(tmp_path).read([0, 1])
+    assert [image.shape for image in images] == [(4, 6, 3), (9, 5, 3)]
+
+
+def test_large_images_are_reduced_to_bound_the_memory(tmp_path):
+    write_image(tmp_path / "a" / "1.png", size=(300, 100))
+    assert FolderSource(tmp_path, shortest=20).read([0]).shape == (1, 20, 60, 3)
+    assert FolderSource(tmp_path, shortest=200).read([0]).shape == (1, 100, 300, 3)
+
+
+def test_photographs_are_turned_upright(tmp_path):
+    image = Image.new("RGB", (8, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held on its side
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    assert read_image(tmp_path / "turned.jpg").shape == (8, 4, 3)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_every_colour_mode_becomes_rgb(tmp_path, mode):
+    suffix = "jpg" if mode == "CMYK" else "png"
+    Image.new(mode, (5, 3)).save(tmp_path / f"image.{suffix}")
+    assert read_image(tmp_path / f"image.{suffix}").shape == (3, 5, 3)
+
+
+def damaged(path: Path, damage: str) -> None:
+    Image.effect_noise((64, 64), 50).convert("RGB").save(path)
+    content = path.read_bytes()
+    path.write_bytes({"empty": b"", "text": b"hello", "cut": content[: len(content) // 2]}[damage])
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@pytest.mark.parametrize("damage", ["empty", "text", "cut"])
+def test_an_unreadable_image_is_named(tmp_path, suffix, damage):
+    path = tmp_path / f"broken.{suffix}"
+    damaged(path, damage)
+    with pytest.raises(ValueError, match=f"cannot read the image .*broken.{suffix}"):
+        read_image(path)
+
+
+def test_wrong_layouts_say_what_is_expected(tmp_path):
+    with pytest.raises(ValueError, match="ROOT/CLASS/IMAGE"):
+        FolderSource(tmp_path)
+    write_image(tmp_path / "loose.png")
+    with pytest.raises(ValueError, match="ROOT/CLASS/IMAGE"):
+        FolderSource(tmp_path)
+    write_image(tmp_path / "full" / "1.png")
+    (tmp_path / "void").mkdir()
+    with pytest.raises(ValueError, match="void holds no image"):
+        FolderSource(tmp_path)
+
+
+# --- CIFAR as published ---------------------------------------------------------------------------
+
+
+def write_cifar10(folder: Path) -> np.ndarray:
+    """Five batches of four images each, as the published archive has them."""
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (20, 32, 32, 3), np.uint8)
+    planes = images.transpose(0, 3, 1, 2).reshape(20, 3072)
+    for number in range(5):
+        part = slice(4 * number, 4 * number + 4)
+        batch = {"data": planes[part], "labels": [number, 9, 0, 1]}
+        (folder / f"data_batch_{number + 1}").write_bytes(pickle.dumps(batch, 2))
+    meta = {"label_names": [f"class {n}" for n in range(10)]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(meta, 2))
+    return images
+
+
+@pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
+def test_cifar10_batches(tmp_path, below):
+    images = write_cifar10(tmp_path / "cifar10" / below)
+    source = open_source("cifar10", tmp_path / "cifar10", 32)
+    np.testing.assert_array_equal(source.read(range(20)), images)
+    assert source.labels.tolist() == [label for n in range(5) for label in (n, 9, 0, 1)]
+    assert source.class_names[3] == "class 3"
+
+
+def test_cifar100_batches(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (6, 3072), np.uint8)
+    train = {"data": images, "fine_labels": [5, 4, 3, 2, 1, 0], "coarse_labels": [0] * 6}
+    (tmp_path / "train").write_bytes(pickle.dumps(train, 2))
+    meta = {"fine_label_names": list("abcdef"), "coarse_label_names": ["z"]}
+    (tmp_path / "meta").write_bytes(pickle.dumps(meta, 2))
+    source = open_source("cifar100", tmp_path, 32)
+    assert source.labels.tolist() == [5, 4, 3, 2, 1, 0]
+    assert source.class_names == tuple("abcdef")
+
+
+def test_cifar_as_image_files(tmp_path):
+    write_image(tmp_path / "train" / "bird" / "1.png", size=(32, 32))
+    assert open_source("cifar10", tmp_path, 32).class_names == ("bird",)
+
+
+class Bomb:
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_cifar_batch_that_wants_to_run_code_is_refused(tmp_path):
+    folder, mark = tmp_path / "cifar10", tmp_path / "exploded"
+    write_cifar10(folder)
+    (folder / "data_batch_3").write_bytes(pickle.dumps({"data": Bomb(mark)}))
+    with pytest.raises(ValueError, match="data_batch_3 is not a pickle of plain NumPy data"):
+        open_source("cifar10", folder, 32)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [{"data": np.zeros((4, 3072), np.uint8)}, {"data": np.zeros((4, 5), np.uint8), "labels": [0]}],
+)
+def test_batches_that_are_not_cifar_are_refused(tmp_path, batch):
+    write_cifar10(tmp_path / "cifar10")
+    (tmp_path / "cifar10" / "data_batch_2").write_bytes(pickle.dumps(batch, 2))
+    with pytest.raises(ValueError, match="published cifar10 batches"):
+        open_source("cifar10", tmp_path / "cifar10", 32)
+
+
+# --- SVHN as published ----------------------------------------------------------------------------
+
+
+def test_svhn_calls_the_tenth_class_zero(tmp_path):
+    images = np.random.default_rng(2).integers(0, 256, (32, 32, 3, 3), np.uint8)
+    savemat(tmp_path / "train_32x32.mat", {"X": images, "y": [[1], [10], [9]]})
+    source = open_source("svhn", tmp_path, 32)
+    assert source.labels.tolist() == [1, 0, 9]
+    np.testing.assert_array_equal(source.read([2])[0], images[..., 2])
+
+
+def test_damaged_or_missing_svhn_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no train_32x32\.mat"):
+        open_source("svhn", tmp_path, 32)
+    (tmp_path / "train_32x32.mat").write_bytes(b"MATLAB 5.0 MAT-file, but not for long")
+    with pytest.raises(ValueError, match=r"train_32x32\.mat is not SVHN's"):
+        open_source("svhn", tmp_path, 32)
+    savemat(tmp_path / "train_32x32.mat", {"X": np.zeros((8, 8, 3, 2)), "y": [[1], [2]]})
+    with pytest.raises(ValueError, match="not 32 × 32 RGB"):
+        open_source("svhn", tmp_path, 32)
+
+
+# --- where data lies ------------------------------------------------------------------------------
+
+
+def test_roots_are_looked_for_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DDAS_DATA", raising=False)
+    with pytest.raises(ValueError, match="no folder data/cifar10; it must hold"):
+        find_root("cifar10", None)
+    (tmp_path / "data" / "cifar10").mkdir(parents=True)
+    assert find_root("cifar10", None) == Path("data/cifar10")
+    monkeypatch.setenv("DDAS_DATA", str(tmp_path / "store"))
+    assert find_root("cifar10", None) == Path("data/cifar10")
+    (tmp_path / "store" / "cifar10").mkdir(parents=True)
+    assert find_root("cifar10", None) == tmp_path / "store" / "cifar10"
+    with pytest.raises(ValueError, match="no folder elsewhere"):
+        find_root("cifar10", Path("elsewhere"))
+    with pytest.raises(ValueError, match="needs --root"):
+        find_root("folder", None)
