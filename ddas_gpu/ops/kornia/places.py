@@ -1,0 +1,129 @@
+"""Ops that move pixels or leave them out, and never change a value.
+
+`nearest` gathers with the very coefficients of the op table, so it returns Pillow's pixels.
+`bilinear` samples at the same places with kornia; beyond its edges the image fades into black over
+one pixel, so the result is continuous in the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ddas_gpu.ops.kornia.registry import BILINEAR, Call, moves
+
+
+@moves()
+def Identity(images: Tensor, call: Call) -> Tensor:
+    return images.clone()
+
+
+@moves()
+def FlipLR(images: Tensor, call: Call) -> Tensor:
+    return images.flip(3)
+
+
+@moves()
+def FlipUD(images: Tensor, call: Call) -> Tensor:
+    return images.flip(2)
+
+
+@moves()
+def Rotate90(images: Tensor, call: Call) -> Tensor:
+    return torch.rot90(images, 1, (2, 3))
+
+
+@moves()
+def Cutout(images: Tensor, call: Call) -> Tensor:
+    """0 inside the rectangle"""
+    side = call.tensor.to(torch.int64).unsqueeze(1)
+    start = call.centres - side // 2  # (B, 2): left, top
+
+    def covered(axis: int, size: int) -> Tensor:
+        first = start[:, axis, None]
+        places = torch.arange(size, device=images.device)
+        return (places >= first) & (places < first + side)
+
+    _, _, height, width = images.shape
+    hole = covered(1, height)[:, None, :, None] & covered(0, width)[:, None, None, :]
+    return images.masked_fill(hole, 0)
+
+
+# --- the affine ops -------------------------------------------------------------------------------
+# A matrix maps a place in the image, in pixel indices, to the place where it ends up. The halves
+# are the distance from an index to the edges of its pixel, where Pillow has its origin.
+
+
+@moves(argument=BILINEAR)
+def Rotate(images: Tensor, call: Call) -> Tensor:
+    """a degree"""
+
+    def matrix(degrees: Tensor) -> Tensor:
+        cos, sin = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
+        x, y = (images.shape[3] - 1) / 2, (images.shape[2] - 1) / 2
+        rows = (cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y)
+        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+    return warp(images, call, matrix)
+
+
+@moves(argument=BILINEAR)
+def ShearX(images: Tensor, call: Call) -> Tensor:
+    return warp(images, call, away_from_identity(((0, -1, -0.5), (0, 0, 0))))
+
+
+@moves(argument=BILINEAR)
+def ShearY(images: Tensor, call: Call) -> Tensor:
+    return warp(images, call, away_from_identity(((0, 0, 0), (-1, 0, -0.5))))
+
+
+@moves(argument=BILINEAR)
+def TranslateX(images: Tensor, call: Call) -> Tensor:
+    """a pixel; fractions of one are accepted"""
+    return warp(images, call, away_from_identity(((0, 0, -1), (0, 0, 0))))
+
+
+@moves(argument=BILINEAR)
+def TranslateY(images: Tensor, call: Call) -> Tensor:
+    """a pixel; fractions of one are accepted"""
+    return warp(images, call, away_from_identity(((0, 0, 0), (0, 0, -1))))
+
+
+def away_from_identity(direction: tuple[tuple[float, ...], ...]) -> Callable[[Tensor], Tensor]:
+    """The matrix as a function of an argument in which it is linear."""
+
+    def matrix(argument: Tensor) -> Tensor:
+        identity = torch.eye(2, 3, dtype=argument.dtype, device=argument.device)
+        return identity + argument.view(-1, 1, 1) * argument.new_tensor(direction)
+
+    return matrix
+
+
+def warp(images: Tensor, call: Call, matrix: Callable[[Tensor], Tensor]) -> Tensor:
+    """`matrix` maps the argument, (1,) or (B,), to (1 or B, 2, 3)."""
+    if call.interpolation == "nearest":
+        return gather(images, call)
+    from kornia.geometry.transform import warp_affine
+
+    # align_corners=True would divide by the size less 1.
+    return warp_affine(images, matrix(call.tensor), images.shape[2:], align_corners=False)
+
+
+def gather(images: Tensor, call: Call) -> Tensor:
+    """Pillow's NEAREST transform in 16.16 fixed point, with the numbers the kernels get."""
+    batch, channels, height, width = images.shape
+    distinct = sorted(set(call.values))  # a batch that differs in its signs has two
+    numbers = [call.op.numbers(value, height, width).ints for value in distinct]
+    a, b, c, d, e, f = torch.tensor(numbers, device=images.device).T[:, :, None, None]
+    x = torch.arange(width, device=images.device)
+    y = torch.arange(height, device=images.device).unsqueeze(1)
+    column, row = (a * x + b * y + c) >> 16, (d * x + e * y + f) >> 16  # (distinct, H, W)
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    places = torch.where(inside, row * width + column, 0)
+
+    which = torch.tensor([distinct.index(value) for value in call.values], device=images.device)
+    places = places[which].flatten(1)[:, None].expand(batch, channels, -1)
+    taken = images.flatten(2).gather(2, places).view_as(images)
+    return taken.masked_fill(~inside[which][:, None], 0)
