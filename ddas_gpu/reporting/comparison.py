@@ -23,7 +23,7 @@ from ddas_gpu.reporting.numbers import (
     signed,
     times,
 )
-from ddas_gpu.reporting.parts import data_table, section, setting
+from ddas_gpu.reporting.parts import data_table, section, settings_of
 from ddas_gpu.reporting.run import Run
 
 FEWEST = 3  # ranks of fewer things say nothing
@@ -175,18 +175,13 @@ def _agreement(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]
 
 
 def _settings(runs: Sequence[Run], names: list[str]) -> Html:
-    keys = dict.fromkeys(
-        key for run in runs for key in [*run.settings, *map("version of {}".format, run.versions)]
-    )
-    tables = [
-        {**run.settings, **{f"version of {k}": v for k, v in run.versions.items()}} for run in runs
-    ]
+    tables = [settings_of(run) for run in runs]
     rows = []
-    for key in keys:
-        values = [setting(table.get(key)) for table in tables]
+    for key in dict.fromkeys(key for table in tables for key in table):
+        values = [table.get(key, "–") for table in tables]
         if len(set(values)) > 1:
             cells = [el("td", value) for value in values]
-            rows.append(el("tr", el("th", key.replace("_", " "), scope="row"), cells))
+            rows.append(el("tr", el("th", key, scope="row"), cells))
     if not rows:
         return section("Settings that differ", "None: the runs have the same settings.")
     table = data_table("Settings that differ", ("setting", *names), rows)

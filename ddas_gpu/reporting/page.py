@@ -18,7 +18,7 @@ from ddas_gpu.reporting.numbers import (
     share_from_to,
     times,
 )
-from ddas_gpu.reporting.parts import section, setting
+from ddas_gpu.reporting.parts import section, settings_of
 from ddas_gpu.reporting.run import Run
 
 USE = """\
@@ -134,13 +134,9 @@ def _use(run: Run) -> Html:
 
 
 def _settings(run: Run) -> Html | None:
-    pairs = {**run.settings, **{f"version of {k}": v for k, v in run.versions.items()}}
-    if not pairs:
+    entries = [el("div", el("dt", k), el("dd", v)) for k, v in settings_of(run).items()]
+    if not entries:
         return None
-    entries = [
-        el("div", el("dt", key.replace("_", " ")), el("dd", setting(value)))
-        for key, value in pairs.items()
-    ]
     return section("Settings", None, el("dl", entries, class_="settings"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddas_gpu.reporting.html import Html, el
+from ddas_gpu.reporting.run import Run
 
 
 def section(title: str, lead: object, *content: object, class_: str | None = None) -> Html:
@@ -11,14 +12,19 @@ def section(title: str, lead: object, *content: object, class_: str | None = Non
     )
 
 
-def setting(value: object) -> str:
-    """A setting as a person writes it."""
-    if value is None:
+def settings_of(run: Run) -> dict[str, str]:
+    """Settings and versions of a run as a person writes them."""
+    settings = {key.replace("_", " "): _setting(value) for key, value in run.settings.items()}
+    return settings | {f"version of {k}": _setting(v) for k, v in run.versions.items()}
+
+
+def _setting(value: object) -> str:
+    if value is None or value == []:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(setting, value))
+        return ", ".join(map(_setting, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
