@@ -13,7 +13,7 @@ import numpy as np
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.draws import Draws, draw
-from ddas_gpu.ops.marshal import PICTURE, Step, steps_of, tasks_for
+from ddas_gpu.ops.marshal import Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ def apply_op(
     >>> apply_op(images, "Solarize", 128)[0, 0, 0]
     array([55, 55, 55], dtype=uint8)
     """
-    argument = find(op).check(argument)
+    declared = find(op)
+    request = Request.same_for_all(op, declared.check(argument))
     source = arrays.read(images)
-    policies = np.zeros((len(source), 1), np.intp)
-    draws = draw(seed, np.arange(len(source)), 1) if find(op).centred else nothing_drawn(source)
+    if declared.centred:
+        request = request._replace(draws=draw(seed, np.arange(len(source)), 1))
     out = arrays.empty_like(images) if out is None else out
-    _run(source, out, ((op, argument),), policies, draws, backend)
+    _run(source, out, request, backend)
     return out
 
 
@@ -69,10 +70,9 @@ def augment(
     policies = check_policies(policy, space)
     if policies.ndim == 2 and len(policies) != len(source):
         raise ValueError(f"{len(policies)} policies for {len(source)} images: give one an image")
-    policies = np.broadcast_to(policies, (len(source), policies.shape[-1]))
-    draws = draw(seed, check_samples(samples, len(source)), policies.shape[1])
+    draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
     out = arrays.empty_like(images) if out is None else out
-    _run(source, out, steps_of(space), policies, draws, backend)
+    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws), backend)
     return out
 
 
@@ -90,7 +90,7 @@ def versions(
 
     Step 1 of the search. The images are read where they are: no copies are made to augment them.
     """
-    if isinstance(images, Sequence):
+    if isinstance(images, (list, tuple)):
         raise TypeError("versions takes one array (B, H, W, 3), not a list of images")
     source = arrays.read(images)
     policies = check_policies(policies, space)
@@ -103,12 +103,12 @@ def versions(
     chosen = np.concatenate([nothing, policies]).repeat(batch, axis=0)
     shape = (count + 1, *images.shape)
     if out is None:
-        out = arrays.kind_of(images).empty(images, shape)
+        out = arrays.empty(images, shape)
     elif tuple(out.shape) != shape:
         raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
     tiled = replace(source, addresses=np.tile(source.addresses, count + 1))
     flat = out.reshape(((count + 1) * batch, *images.shape[1:]))
-    _run(tiled, flat, steps_of(space), chosen, draws, backend)
+    _run(tiled, flat, Request(steps_of(space), chosen, draws), backend)
     return out
 
 
@@ -118,12 +118,6 @@ def _by_version(drawn: np.ndarray, count: int, depth: int) -> np.ndarray:
     drawn = drawn.reshape(batch, count, depth, *rest).swapaxes(0, 1)
     first = np.zeros((1, batch, depth, *rest), drawn.dtype)
     return np.concatenate([first, drawn]).reshape((count + 1) * batch, depth, *rest)
-
-
-def nothing_drawn(batch: Batch) -> Draws:
-    """For one concrete op: its sign is in the argument."""
-    shape = (len(batch), 1)
-    return Draws(np.zeros(shape, bool), np.zeros((*shape, 2), np.uint32))
 
 
 def check_policies(policies: Sequence | np.ndarray, space: SearchSpace) -> np.ndarray:
@@ -156,35 +150,19 @@ def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.
     return samples
 
 
-def _run(
-    source: Batch,
-    out: Images,
-    steps: tuple[Step, ...],
-    policies: np.ndarray,
-    draws: Draws,
-    backend: str,
-) -> None:
+def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
     target = arrays.read(out, "out", writable=True)
     arrays.check_target(target, source)
-    tasks, counts = tasks_for(steps, policies, source.sizes, draws)
+    chains = chains_for(request, source.sizes)
     backend = choose_backend(backend, source)
-    if backend == "kornia":
-        from ddas_gpu.ops.fallback import run
-
-        run(source, target, steps, policies, draws)
-        return
-    pictures = np.zeros(len(source), PICTURE)
-    pictures["source"] = source.addresses
-    pictures["target"] = target.addresses
-    sizes = np.array(source.sizes, np.int32).reshape(-1, 2)
-    pictures["height"], pictures["width"] = sizes[:, 0], sizes[:, 1]
-    pictures["source_pitch"] = source.pitches
-    pictures["count"] = counts
-    pictures["first"] = np.cumsum(counts) - counts
     if backend == "cpu":
-        native.run(pictures, tasks)
+        native.run(pictures_for(source, target, chains), chains.tasks)
+    elif backend == "cuda":
+        cuda.run(pictures_for(source, target, chains), chains.tasks, source)
     else:
-        cuda.run(pictures, tasks, source)
+        from ddas_gpu.ops import fallback
+
+        fallback.run(source, target, request)
 
 
 def choose_backend(backend: str, batch: Batch) -> str:

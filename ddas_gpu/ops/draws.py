@@ -12,7 +12,8 @@ import numpy as np
 
 MOST_STAGES = 1 << 16
 _MASK = (1 << 64) - 1
-_STEP = 0x9E3779B97F4A7C15  # splitmix64: word n is the hash of key + n · _STEP
+# The constants of splitmix64: word n is the hash of key + n · STEP.
+_STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class Draws(NamedTuple):
@@ -26,27 +27,25 @@ class Draws(NamedTuple):
         return (self.position.astype(np.uint64) * np.array([width, height], np.uint64)) >> 32
 
 
+NOTHING_DRAWN = Draws(np.zeros((1, 1), bool), np.zeros((1, 1, 2), np.uint32))  # for all samples
+
+
 def draw(seed: int, samples: np.ndarray, stages: int) -> Draws:
     """Draws for every sample index in `samples` (n,) at stages 0..stages-1."""
     if stages > MOST_STAGES:
         raise ValueError(f"at most {MOST_STAGES} ops an image, not {stages}")
-    key = _hash_int(seed & _MASK)
-    words = samples.astype(np.uint64)[:, None] * np.uint64(MOST_STAGES)
-    words = words + np.arange(stages, dtype=np.uint64)
-    words *= np.uint64(_STEP)
-    words += np.uint64(key)
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
+    counters = samples.astype(np.uint64)[:, None] * MOST_STAGES
+    words = (counters + np.arange(stages, dtype=np.uint64)) * _STEP + _hash(seed & _MASK)
+    words = (words ^ (words >> 30)) * _FIRST
+    words = (words ^ (words >> 27)) * _SECOND
+    words ^= words >> 31
     # No op has both a sign and a place, and the lowest of 32 bits does not move a place.
-    negative = (words & np.uint64(1)).astype(bool)
+    negative = (words & 1).astype(bool)
     return Draws(negative, words.view(np.uint32).reshape(*words.shape, 2))
 
 
-def _hash_int(word: int) -> int:
-    """The same finaliser on one Python integer: neighbouring seeds share no draws."""
-    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _MASK
+def _hash(word: int) -> int:
+    """The same hash for one Python integer, so that neighbouring seeds share no draws."""
+    word = ((word ^ (word >> 30)) * _FIRST) & _MASK
+    word = ((word ^ (word >> 27)) * _SECOND) & _MASK
     return word ^ (word >> 31)

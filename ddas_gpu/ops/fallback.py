@@ -10,23 +10,25 @@ import torch
 from ddas_gpu.ops.arrays import Batch
 from ddas_gpu.ops.draws import Draws
 from ddas_gpu.ops.kornia import apply_uint8
-from ddas_gpu.ops.marshal import Step, one_size
+from ddas_gpu.ops.marshal import Request, Step, one_size
 from ddas_gpu.ops.table import find
 
 
-def run(
-    source: Batch, target: Batch, steps: tuple[Step, ...], policies: np.ndarray, draws: Draws
-) -> None:
-    """Like the kernels, but grouped: images of one size that share an op and a sign go together."""
+def run(source: Batch, target: Batch, request: Request) -> None:
+    """Like the kernels, but grouped: images of one size that share an op go together."""
     images, results = _images(source), _images(target)
+    policies, negative, position = (
+        np.broadcast_to(field, (len(source), *field.shape[1:]))
+        for field in (request.policies, *request.draws)
+    )
     sizes = np.broadcast_to(np.array(source.sizes).reshape(-1, 2), (len(source), 2))
     for size in np.unique(sizes, axis=0):
         chosen = np.flatnonzero((sizes == size).all(axis=1))
         # Several tasks may read one image: the versions of a batch repeat it.
         batch = torch.stack([images[i % len(images)] for i in chosen])
         for stage in range(policies.shape[1]):
-            part = Draws(draws.negative[chosen, stage], draws.position[chosen, stage])
-            _run_stage(batch, steps, policies[chosen, stage], part)
+            draws = Draws(negative[chosen, stage], position[chosen, stage])
+            _run_stage(batch, request.steps, policies[chosen, stage], draws)
         for i, result in zip(chosen, batch, strict=True):
             results[i].copy_(result)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddas_gpu.ops.draws import Draws
+from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
 from ddas_gpu.ops.table import Argument, Primitive, find
 
 if TYPE_CHECKING:
+    from ddas_gpu.ops.arrays import Batch, Sizes
     from ddas_gpu.space import SearchSpace
 
 TASK = np.dtype(
@@ -35,6 +35,7 @@ PICTURE = np.dtype(
 # The compiler definitions that give the kernels the codes of the op table.
 DEFINITIONS = tuple(f"-DPRIMITIVE_{p.name}={p.value}" for p in Primitive)
 
+COPY = int(Primitive.COPY)  # numpy compares with an int ten times faster than with an enum
 REFUSED = -1  # stands in a table for an op that cannot be done at this image size
 
 Step = tuple[str, Argument]  # an op and its argument
@@ -52,7 +53,7 @@ class TaskTable(NamedTuple):
 @lru_cache(maxsize=4096)
 def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
     table = np.zeros((len(steps) + 1, 2), TASK)
-    table["primitive"] = Primitive.COPY
+    table["primitive"] = COPY
     for row, (name, argument) in zip(table, steps, strict=False):
         op = find(name)
         for task, value in zip(row, (argument, -argument if op.signed else argument), strict=True):
@@ -80,37 +81,88 @@ def steps_of(space: SearchSpace) -> tuple[Step, ...]:
     return tuple((candidate.op, space.argument(i)) for i, candidate in enumerate(space))
 
 
-def tasks_for(
-    steps: tuple[Step, ...],
-    policies: np.ndarray,
-    sizes: tuple[int, int] | Sequence[tuple[int, int]],
-    draws: Draws,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The tasks of a batch end to end, and how many each image has.
+class Request(NamedTuple):
+    """What to do to a batch. Policies and draws have a row an image, or one row for all."""
 
-    policies: (B, stages) indices into `steps`, -1 for nothing; sizes: (height, width) of all
-    images, or one pair an image.
-    """
-    tables = [task_table(steps, *size) for size in ([sizes] if one_size(sizes) else sizes)]
+    steps: tuple[Step, ...]
+    policies: np.ndarray  # (B or 1, stages) indices into `steps`, -1 for nothing
+    draws: Draws
+
+    @classmethod
+    def same_for_all(cls, op: str, argument: Argument) -> Request:
+        """One op with nothing left to draw."""
+        return cls(((op, argument),), FIRST_STEP, NOTHING_DRAWN)
+
+
+FIRST_STEP = np.zeros((1, 1), np.intp)
+
+
+class Chains(NamedTuple):
+    """The TASK records of a batch end to end, and each image's share, or one share for all."""
+
+    tasks: np.ndarray
+    first: np.ndarray  # int32 (B or 1,)
+    count: np.ndarray
+
+
+def chains_for(request: Request, sizes: Sizes) -> Chains:
+    """What the kernels have to do, without the steps that do nothing."""
+    if request.draws is NOTHING_DRAWN and one_size(sizes):
+        return _chains_of_one(request.steps[0], sizes)
+    return _chains(request, sizes)
+
+
+@lru_cache(maxsize=4096)
+def _chains_of_one(step: Step, size: tuple[int, int]) -> Chains:
+    return _chains(Request.same_for_all(*step), size)
+
+
+def _chains(request: Request, sizes: Sizes) -> Chains:
+    tasks = _tasks(request, sizes)
+    keep = tasks["primitive"] != COPY
+    count = keep.sum(axis=1, dtype=np.int32)
+    return Chains(tasks[keep], count.cumsum(dtype=np.int32) - count, count)
+
+
+def pictures_for(source: Batch, target: Batch, chains: Chains) -> np.ndarray:
+    """The PICTURE records of a batch."""
+    pictures = np.zeros(len(source), PICTURE)
+    pictures["source"] = source.addresses
+    pictures["target"] = target.addresses
+    heights, widths = source.sizes if one_size(source.sizes) else np.array(source.sizes).T
+    pictures["height"] = heights
+    pictures["width"] = widths
+    pictures["source_pitch"] = source.pitches
+    pictures["first"] = chains.first
+    pictures["count"] = chains.count
+    return pictures
+
+
+def _tasks(request: Request, sizes: Sizes) -> np.ndarray:
+    """(B or 1, stages) TASK records, COPY where there is nothing to do."""
+    steps, policies, draws = request
     signs = draws.negative.view(np.int8)
     if one_size(sizes):
-        tasks = tables[0].tasks[policies, signs]
+        table = task_table(steps, *sizes)
+        tasks, refuses = table.tasks[policies, signs], table.refuses
     else:
-        tasks = np.zeros(policies.shape, TASK)
+        policies, signs = (np.broadcast_to(a, (len(sizes), a.shape[1])) for a in (policies, signs))
+        tables = [task_table(steps, *size) for size in sizes]
+        tasks, refuses = np.zeros(policies.shape, TASK), any(table.refuses for table in tables)
         for i, table in enumerate(tables):
             tasks[i] = table.tasks[policies[i], signs[i]]
-    if any(table.refuses for table in tables):
+    if refuses:
         _check_refusals(steps, policies, sizes, tasks)
     tasks["draw"] = draws.position
-    keep = tasks["primitive"] != Primitive.COPY
-    return tasks[keep], keep.sum(axis=1, dtype=np.int32)
+    return tasks
 
 
-def one_size(sizes: tuple[int, int] | Sequence[tuple[int, int]]) -> bool:
+def one_size(sizes: Sizes) -> bool:
     return isinstance(sizes, tuple)
 
 
 def _check_refusals(steps, policies, sizes, tasks):
+    policies = np.broadcast_to(policies, tasks.shape)
     for image, stage in np.argwhere(tasks["primitive"] == REFUSED):
         name, argument = steps[policies[image, stage]]
         _numbers(find(name), argument, *(sizes if one_size(sizes) else sizes[image]))
