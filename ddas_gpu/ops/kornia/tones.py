@@ -55,7 +55,7 @@ def equalizing_tables(counts: Tensor) -> Tensor:
     step = (counts.sum(2, keepdim=True) - counts.gather(2, last)) // WHITE
     below = counts.cumsum(2) - counts
     tables = (step // 2 + below) // step.clamp(min=1)
-    # The clip matters: small images overshoot. Step 0 covers channels of one value, too.
+    # Small images overshoot white. Step 0 covers channels of one value, too.
     return torch.where(step == 0, ramp, tables.clamp(max=WHITE))
 
 
