@@ -1,0 +1,110 @@
+"""α: the two sets of numbers the search learns, and how a step moves them.
+
+p_tp = sigmoid(α_tp) is the probability to augment, p_o = softmax(α_o) that of each candidate. A
+policy φ is a row of candidate indices; P(φ) is the product of their p_o.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+
+def draw_policies(generator: np.random.Generator, count: int, depth: int, candidates: int):
+    """`count` policies of `depth` candidates each, (count, depth), every candidate as likely.
+
+    Never from p_o: a candidate drawn more often would be promoted more often, and the first to
+    lead would win (the paper's Matthew effect).
+    """
+    return generator.integers(0, candidates, size=(count, depth))
+
+
+class AugmentationParameters:
+    """α_tp and α_o in float64, each with its own Adam.
+
+    Indices: l = 1 … L̂ counts the drawn policies, 0 is the clean batch, k a candidate.
+    """
+
+    def __init__(
+        self,
+        candidates: int,
+        apply_probability: float = 0.35,
+        *,
+        lr_ops: float = 0.005,
+        lr_apply: float = 0.001,
+        betas: tuple[float, float] = (0.5, 0.999),
+    ) -> None:
+        if not 0 < apply_probability < 1:
+            raise ValueError(
+                f"the probability to augment starts between 0 and 1, not at {apply_probability}"
+            )
+        logit = math.log(apply_probability / (1 - apply_probability))
+        self.alpha_tp = torch.tensor(logit, dtype=torch.float64, requires_grad=True)
+        self.alpha_o = torch.zeros(candidates, dtype=torch.float64, requires_grad=True)
+        self.adam_tp = torch.optim.Adam([self.alpha_tp], lr_apply, betas)
+        self.adam_o = torch.optim.Adam([self.alpha_o], lr_ops, betas)
+
+    @property
+    def apply_probability(self) -> float:
+        """p_tp."""
+        return torch.sigmoid(self.alpha_tp.detach()).item()
+
+    @property
+    def op_probabilities(self) -> np.ndarray:
+        """p_o, (K,)."""
+        return torch.softmax(self.alpha_o.detach(), 0).numpy()
+
+    def policy_probabilities(self, policies: np.ndarray) -> torch.Tensor:
+        """P(φ_l), (L̂,), differentiable in α_o."""
+        chosen = torch.as_tensor(policies, dtype=torch.long)
+        return torch.softmax(self.alpha_o, 0)[chosen].prod(1)
+
+    @torch.no_grad()
+    def weights(self, policies: np.ndarray) -> torch.Tensor:
+        """(L̂ + 1,): w_0 = 1 - p_tp for the clean batch, w_l = p_tp · P(φ_l) / Z."""
+        shares = self.policy_probabilities(policies)
+        apply = torch.sigmoid(self.alpha_tp)
+        return torch.cat([(1 - apply)[None], apply * shares / shares.sum()])
+
+    def surrogate(self, policies: np.ndarray, rewards: torch.Tensor) -> torch.Tensor:
+        """Σ_l r_l / (Z · Z_g) · p_tp · P(φ_l), with r, Z and Z_g held constant.
+
+        Its gradient is equations 16 and 17 of the paper but for their factor η, which is the
+        same for all and which Adam's scale invariance takes out again.
+        """
+        shares = self.policy_probabilities(policies)
+        z, z_g = shares.detach().sum(), rewards.abs().sum()
+        return (rewards / (z * z_g) * torch.sigmoid(self.alpha_tp) * shares).sum()
+
+    def update(self, policies: np.ndarray, rewards: torch.Tensor) -> bool:
+        """One Adam step for α_o and one for α_tp, given r (L̂,); whether there was one.
+
+        Z_g = 0 (no policy changed the batch, or none mattered) is no signal: no step, and the
+        optimizers' states stay as they are. 0/0 would make every α NaN for good.
+        """
+        rewards = rewards.detach().to("cpu", torch.float64)
+        if not rewards.any():
+            return False
+        self.alpha_tp.grad, self.alpha_o.grad = torch.autograd.grad(
+            self.surrogate(policies, rewards), (self.alpha_tp, self.alpha_o)
+        )
+        self.adam_o.step()
+        self.adam_tp.step()
+        return True
+
+    def state_dict(self) -> dict:
+        return {
+            "alpha_tp": self.alpha_tp.detach().clone(),
+            "alpha_o": self.alpha_o.detach().clone(),
+            "adam_tp": self.adam_tp.state_dict(),
+            "adam_o": self.adam_o.state_dict(),
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict) -> None:
+        self.alpha_tp.copy_(state["alpha_tp"])
+        self.alpha_o.copy_(state["alpha_o"])
+        self.adam_tp.load_state_dict(state["adam_tp"])
+        self.adam_o.load_state_dict(state["adam_o"])

@@ -1,0 +1,257 @@
+"""Algorithm 1 of the paper: the network learns on augmented batches, α learns what helps it.
+
+Indices: l = 1 … L̂ counts the policies of a step, 0 is the clean batch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from ddas_gpu import streams
+from ddas_gpu.augmentation_parameters import AugmentationParameters, draw_policies
+from ddas_gpu.data import DataSet, Normalise, cutout_holes
+from ddas_gpu.gradients import PolicyGradients
+from ddas_gpu.models import build
+from ddas_gpu.ops import versions
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.settings import FREE_TO_CHANGE, SearchSettings
+from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import Stream
+
+
+class Diverged(ArithmeticError):
+    """A loss is no longer a number; going on would only poison α."""
+
+
+def rewards(dots: torch.Tensor) -> torch.Tensor:
+    """r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
+
+    Negative where the policy's step lowers the validation loss more than the clean step does.
+    """
+    return dots[0] - dots[1:]
+
+
+class Search:
+    """The state of a search, and the step that moves it; knows nothing of files."""
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        space: SearchSpace,
+        train: DataSet,
+        validation: DataSet,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.settings, self.space = settings, space
+        self.train, self.validation = train, validation
+        self.device = torch.device(device)
+        self.seed = settings.run.seed
+        self.steps_per_epoch = len(train) // settings.training.batch
+        self.total_steps = settings.training.epochs * self.steps_per_epoch
+        self.normalise = Normalise(train.images)
+        torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
+        self.model = build(settings.training.model, len(train.class_names)).to(self.device).train()
+        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        self.weights = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.SGD(
+            self.weights,
+            settings.training.lr,
+            momentum=settings.training.momentum,
+            weight_decay=settings.training.weight_decay,
+        )
+        self.parameters = AugmentationParameters(
+            len(space),
+            settings.policy.apply_probability,
+            lr_ops=settings.policy.lr_ops,
+            lr_apply=settings.policy.lr_apply,
+            betas=settings.policy.adam_betas,
+        )
+        self.steps = 0  # done so far
+        self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
+
+    @property
+    def finished(self) -> bool:
+        return self.steps == self.total_steps
+
+    def step(self) -> dict[str, Any]:
+        """One step of Algorithm 1; what there is to tell about it, as in metrics.jsonl."""
+        step, watch = self.steps, Stopwatch(self.device)
+        learning_rate = self.learning_rate(step)
+        # For models that draw themselves (dropout, Shake-Shake).
+        torch.manual_seed(streams.number(self.seed, Stream.MODEL, step))
+        clean, targets = self.training_batch(step)
+        watch.lap("data")
+        policies = draw_policies(
+            streams.generator(self.seed, Stream.POLICIES, step),
+            self.settings.policy.policies,
+            self.space.depth,
+            len(self.space),
+        )
+        pixels = versions(
+            clean, policies, self.space, seed=streams.number(self.seed, Stream.SIGNS, step)
+        )
+        inputs = self.network_inputs(pixels, step)
+        watch.lap("augment")
+        gradients = PolicyGradients(
+            self.model,
+            F.cross_entropy,
+            inputs,
+            targets,
+            method=self.settings.training.gradients,
+        )
+        losses = gradients.losses.tolist()
+        self.require_finite("training loss", *losses)
+        shares = self.parameters.weights(policies)
+        self.descend(gradients.weighted(shares), learning_rate)
+        watch.lap("gradients")
+        validation_loss, direction = self.validation_gradient(step)
+        self.require_finite("validation loss", validation_loss)
+        watch.lap("validation")
+        dots = gradients.dot(direction)
+        watch.lap("dot")
+        reward = rewards(dots.to("cpu", torch.float64))
+        self.require_finite("gradient of the validation loss", *reward.tolist())
+        # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
+        # may say otherwise, and Z_g would blow that up to the size of a real signal.
+        reward[unchanged(pixels)] = 0.0
+        self.parameters.update(policies, reward)
+        watch.lap("update")
+        self.steps += 1
+        if self.steps % self.steps_per_epoch == 0:
+            self.history.append(
+                (self.parameters.apply_probability, self.parameters.op_probabilities)
+            )
+        return {
+            "epoch": step // self.steps_per_epoch,
+            "step": step,
+            "loss": float(np.dot(shares.numpy(), losses)),
+            "clean_loss": losses[0],
+            "validation_loss": validation_loss,
+            "apply_probability": self.parameters.apply_probability,
+            "policies": policies.tolist(),
+            "rewards": reward.tolist(),
+            "learning_rate": learning_rate,
+            "seconds": watch.seconds,
+            "images": pixels.shape[0] * pixels.shape[1] + self.settings.training.val_batch,
+        }
+
+    def training_batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The clean batch of a step, uint8 (B, H, W, 3), cropped and flipped, with its labels."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = streams.generator(self.seed, Stream.TRAINING_ORDER, epoch)
+        indices = batch_of(order, len(self.train), place, self.settings.training.batch)
+        images = self.train.batch(indices, streams.generator(self.seed, Stream.CROPS, step))
+        return self._to_device(images), self._to_device(self.train.labels[indices])
+
+    def network_inputs(self, pixels: torch.Tensor, step: int) -> torch.Tensor:
+        """(L̂ + 1, B, H, W, 3) uint8 to (L̂ + 1, B, 3, H, W) float: normalise, then Cutout."""
+        inputs = self.normalise(pixels)
+        side = self.settings.data.cutout
+        if side:
+            count, height, width = pixels.shape[1:4]
+            places = streams.generator(self.seed, Stream.HOLES, step)
+            holes = cutout_holes(count, height, width, side, places)
+            inputs.masked_fill_(holes.to(self.device), 0.0)
+        return inputs
+
+    def learning_rate(self, step: int) -> float:
+        """SGD's learning rate η for a step."""
+        training = self.settings.training
+        if training.lr_schedule == "cosine":
+            return 0.5 * training.lr * (1 + math.cos(math.pi * step / self.total_steps))
+        epoch = step // self.steps_per_epoch
+        return training.lr * 0.1 ** sum(epoch >= fall for fall in training.lr_steps)
+
+    def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
+        """θ_t → θ_{t+1}, one step of SGD with momentum along `gradient`."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        for name, weight in zip(self.names, self.weights, strict=True):
+            weight.grad = gradient[name]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def validation_gradient(self, step: int) -> tuple[float, dict[str, torch.Tensor]]:
+        """L_val and its gradient at the present θ, batch norm in training mode.
+
+        Validation images are normalised and nothing else: no policy, no flip, no Cutout. The pass
+        runs on copies of the buffers, because the running statistics are the clean batches'.
+        """
+        size = self.settings.training.val_batch
+        cycle, place = divmod(step, len(self.validation) // size)
+        order = streams.generator(self.seed, Stream.VALIDATION_ORDER, cycle)
+        indices = batch_of(order, len(self.validation), place, size)
+        images = self.validation.batch(indices, streams.generator(self.seed, Stream.CROPS, step))
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        inputs = self.normalise(self._to_device(images))
+        outputs = torch.func.functional_call(self.model, buffers, (inputs,))
+        loss = F.cross_entropy(outputs, self._to_device(self.validation.labels[indices]))
+        gradient = torch.autograd.grad(loss, self.weights)
+        return loss.item(), dict(zip(self.names, gradient, strict=True))
+
+    def require_finite(self, what: str, *values: float) -> None:
+        if not all(math.isfinite(value) for value in values):
+            raise Diverged(
+                f"the {what} is no longer a finite number in step {self.steps} of "
+                f"{self.total_steps}: try a smaller --lr than {self.settings.training.lr:g}"
+            )
+
+    def schedule(self) -> PolicySchedule:
+        """What the epochs so far have found, p_tp smoothed."""
+        p_tp, p_o = zip(*self.history, strict=True)
+        search = self.settings.to_json()
+        recorded = {name: v for name, v in search.items() if name not in FREE_TO_CHANGE}
+        raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), recorded)
+        return raw.smoothed(self.settings.policy.smoothing)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on; the randomness is in the number of steps."""
+        return {
+            "steps": self.steps,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "parameters": self.parameters.state_dict(),
+            "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.parameters.load_state_dict(state["parameters"])
+        self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
+
+    def _to_device(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+
+def batch_of(order: np.random.Generator, count: int, place: int, size: int) -> np.ndarray:
+    """Batch number `place` of a random order of `count` images."""
+    return order.permutation(count)[place * size : (place + 1) * size]
+
+
+def unchanged(pixels: torch.Tensor) -> torch.Tensor:
+    """(L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
+    return (pixels[1:] == pixels[:1]).flatten(1).all(1).cpu()
+
+
+class Stopwatch:
+    """Seconds by stage. On a GPU it waits for the work to be done, or it would time nothing."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds: dict[str, float] = {}
+        self._device = device
+        self._last = time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._last
+        self._last = now
