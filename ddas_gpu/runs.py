@@ -1,0 +1,167 @@
+"""The folder of a run: what is in it, and who may write to it."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import itertools
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from ddas_gpu.data import DataSet
+from ddas_gpu.files import write_atomically
+from ddas_gpu.policy import versions
+from ddas_gpu.settings import SearchSettings
+
+CONFIG, POLICY, METRICS = "config.json", "policy.json", "metrics.jsonl"
+CHECKPOINT, SAMPLES = "checkpoint.pt", "samples.npz"
+CHECKPOINT_VERSION = 1
+
+
+def read_settings(folder: Path) -> SearchSettings:
+    """The settings of the run in `folder`."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no run to resume: it has no {CONFIG}")
+    try:
+        content = json.loads(path.read_bytes())
+        if content["command"] != "search" or content["version"] != 1:
+            raise ValueError(f"a {content['command']} of version {content['version']}")
+        return SearchSettings.from_json(content["settings"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is not the configuration of a search: {error}") from None
+
+
+class RunFolder:
+    """A run's folder, held by this process alone.
+
+    The lock is on config.json, and the system lets go of it even if the process is killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[bytes] = open(path / CONFIG, "rb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ValueError(f"another process is working on {path}") from None
+        self._metrics: IO[bytes] | None = None
+
+    @classmethod
+    def create(cls, settings: SearchSettings, train: DataSet) -> RunFolder:
+        """A new folder, at --out or at the next free runs/DATA-NUMBER."""
+        path = _new_folder(settings)
+        try:
+            config = {
+                "version": 1,
+                "command": "search",
+                "settings": settings.to_json(),
+                "versions": versions(),
+            }
+            text = json.dumps(config, indent=2, ensure_ascii=False)
+            write_atomically(path / CONFIG, f"{text}\n".encode())
+            write_atomically(path / SAMPLES, _samples(train))
+            return cls(path)
+        except BaseException:
+            shutil.rmtree(path)
+            raise
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        self._lock.close()
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / POLICY).exists()
+
+    def start_metrics(self, steps: int) -> None:
+        """Keep the lines of the first `steps` steps, and append from there on.
+
+        Steps after the last checkpoint are done again; their lines would be there twice.
+        """
+        path = self.path / METRICS
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        if len(lines) < steps:
+            raise ValueError(f"{path} has {len(lines)} lines, but {steps} steps were done")
+        if len(lines) > steps:
+            write_atomically(path, b"".join(lines[:steps]))
+        self._metrics = open(path, "ab")
+
+    def add_metrics(self, metrics: dict[str, Any]) -> None:
+        """One line; it reaches the system at once, so a killed process does not lose it."""
+        assert self._metrics is not None
+        self._metrics.write(json.dumps(metrics).encode() + b"\n")
+        self._metrics.flush()
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Replace the checkpoint by `state`, once the metrics up to it are on the disk."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
+        buffer = io.BytesIO()
+        torch.save({"version": CHECKPOINT_VERSION, **state}, buffer)
+        write_atomically(self.path / CHECKPOINT, buffer.getvalue())
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last checkpoint; None if the run was stopped before the first."""
+        path = self.path / CHECKPOINT
+        if not path.exists():
+            return None
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            version = state["version"]
+        # torch.load raises whatever the damaged bytes lead it to
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{path} is not a checkpoint of this program: {reason}") from None
+        if version != CHECKPOINT_VERSION:
+            raise ValueError(
+                f"{path} is of version {version!r}; this program reads {CHECKPOINT_VERSION}"
+            )
+        return state
+
+
+def _new_folder(settings: SearchSettings) -> Path:
+    path = settings.run.out
+    if path is None:
+        for number in itertools.count(1):
+            path = Path("runs") / f"{settings.data.data}-{number}"
+            try:
+                path.mkdir(parents=True)
+                return path
+            except FileExistsError:
+                continue
+    check_free(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def check_free(path: Path) -> None:
+    """A ValueError if a new run must not be written to `path`."""
+    if (path / CONFIG).exists():
+        raise ValueError(
+            f"{path} already holds a run: add --resume to go on with it, or name another --out"
+        )
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} exists and is not an empty folder: name another --out")
+
+
+def _samples(train: DataSet, count: int = 8) -> bytes:
+    """Up to eight clean training images, evenly spread, for the report."""
+    indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
+    images = train.batch(indices, np.random.default_rng(0))
+    labels = train.labels[indices]
+    buffer = io.BytesIO()
+    names = np.array([train.class_names[label] for label in labels])
+    np.savez(buffer, images=images, labels=labels, names=names)
+    return buffer.getvalue()
