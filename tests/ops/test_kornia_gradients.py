@@ -177,6 +177,8 @@ def test_an_argument_without_a_gradient_is_refused_if_it_requires_one(name):
     with pytest.raises(ValueError, match=f"{name} .*no gradient in its argument"):
         run(images(), name, argument)
     run(images(), name, argument.detach())
+    with torch.no_grad():
+        run(images(), name, argument)
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,12 @@ def _prepare(
     if op.square and height != width:
         raise ValueError(f"{op.name} takes square images, not {height}x{width} pixels")
     values, tensor = _argument(entry, images, argument, fractions)
-    if tensor is not None and tensor.requires_grad:
-        if not entry.has_argument_gradient(interpolation):
-            raise ValueError(
-                f"{op.name} with {interpolation} interpolation has no gradient in its argument; "
-                f"its gradient is: {entry.argument}. Pass argument.detach() to go without"
-            )
+    asked = tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
+    if asked and not entry.has_argument_gradient(interpolation):
+        raise ValueError(
+            f"{op.name} with {interpolation} interpolation has no gradient in its argument; "
+            f"its gradient is: {entry.argument}. Pass argument.detach() to go without"
+        )
     return Call(op, values, tensor, _centres(op, batch, centres, images.device), interpolation)
 
 
