@@ -183,8 +183,8 @@ def native_works() -> bool:
         native.library()
     except native.NoCompiler as problem:
         warnings.warn(
-            f"ddas_gpu falls back to PyTorch, which is slower and differs from Pillow in some "
-            f"pixels, because its CPU kernels cannot be built: {problem}",
+            f"ddas_gpu falls back to PyTorch, which is slower, because its CPU kernels cannot be "
+            f"built: {problem}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -3,57 +3,32 @@
 import numpy as np
 import oracle
 import pytest
-from harness import HostKernels
+from harness.bank import bank_kernels, bank_on
 
 from ddas_gpu import SearchSpace, augment
-from ddas_gpu.ops import OPS, PixelScale, apply_op, augmenting, cuda, versions
-from ddas_gpu.ops.table import Primitive
+from ddas_gpu.ops import OPS, PixelScale, apply_op, versions
 
-KERNELS = ("augment", "solarize", "posterize", "equalize")
 SPACE = SearchSpace.preset("imagenet")
 
 
-class HostDevice(HostKernels):
-    """The harness as `cuda.Kernels`, with a record of what was launched."""
-
-    def __init__(self, folder, **options):
-        sources = [folder / f"{name}.cu" for name in KERNELS]
-        super().__init__(sources, {f"PRIMITIVE_{p.name}": p.value for p in Primitive}, **options)
-        self.launches = []
-
-    def launch(self, name, grid, block, args):
-        self.launches.append(name)
-        super().launch(name, grid, block, args)
-
-
 @pytest.fixture(params=["forward", "reverse", "shuffled", "racecheck"])
-def device(request, monkeypatch, kernel_folder):
-    """Images on the CPU go to the CUDA target, whose kernels run on the host."""
+def launches(request):
+    """Images on the CPU go to the CUDA target, whose kernels run on the host; what it launched."""
     racecheck = request.param == "racecheck"
-    device = HostDevice(
-        kernel_folder, order="shuffled" if racecheck else request.param, racecheck=racecheck
-    )
+    kernels = bank_kernels(order="shuffled" if racecheck else request.param, racecheck=racecheck)
+    launched, launch = [], kernels.launch
 
-    def run(pictures, tasks, batch):
-        device.launches.clear()
-        device.watch(*memory_of(pictures))
-        cuda.CudaTarget(device).run(pictures, tasks)
+    def record(name, grid, block, args):
+        launched.append(name)
+        launch(name, grid, block, args)
 
-    monkeypatch.setattr(augmenting, "choose_backend", lambda backend, batch: "cuda")
-    monkeypatch.setattr(augmenting.cuda, "run", run)
-    return device
-
-
-def memory_of(pictures):
-    """Address and size of what the kernels may touch: the pixels, not what lies between rows."""
-    for p in pictures:
-        row = 3 * int(p["width"])
-        yield int(p["source"]), int(p["source_pitch"]) * (int(p["height"]) - 1) + row
-        yield int(p["target"]), row * int(p["height"])
+    kernels.launch = record
+    with bank_on(kernels):
+        yield launched
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
-def test_every_op_is_exact(op, device):
+def test_every_op_is_exact(op, launches):
     for size in [(1, 1), (1, 7), (2, 2), (5, 3), (32, 32), (33, 17), (65, 40)]:
         images = oracle.patterns(*size)[[0, 1, 5, 6]]
         if not oracle.fitting(op, images):
@@ -64,17 +39,17 @@ def test_every_op_is_exact(op, device):
             assert (got == want).all(), f"{op.name} {argument} {size}"
 
 
-def test_policies_of_their_own_for_images_of_many_sizes(device):
+def test_policies_of_their_own_for_images_of_many_sizes(launches):
     rng = np.random.default_rng(2)
     images = [rng.integers(0, 256, (*rng.integers(1, 50, 2), 3), dtype=np.uint8) for _ in range(24)]
     policies = rng.integers(-1, len(SPACE), (24, 3))
     got = augment(images, policies, SPACE, seed=3)
     for i, want in enumerate(oracle.augment(images, policies, SPACE, seed=3)):
         assert (got[i] == want).all(), f"image {i} of {images[i].shape}, policy {policies[i]}"
-    assert device.launches == ["augment"]
+    assert launches == ["augment"]
 
 
-def test_rows_that_lie_apart_are_read_in_place(device):
+def test_rows_that_lie_apart_are_read_in_place(launches):
     whole = oracle.patterns(40, 50)
     view = whole[:, 3:30, 5:41]
     for name, argument in [("Blur", None), ("Equalize", None), ("Rotate", 18.0), ("Color", 1.4)]:
@@ -83,12 +58,12 @@ def test_rows_that_lie_apart_are_read_in_place(device):
 
 
 @pytest.mark.parametrize("name", ["Solarize", "Posterize", "Equalize", "Invert"])
-def test_ops_with_kernels_of_their_own(name, device):
+def test_ops_with_kernels_of_their_own(name, launches):
     images = oracle.patterns(150, 20)  # more rows than one block takes
     argument = None if OPS[name].law is None else OPS[name].law(6, PixelScale())
     got = apply_op(images, name, argument)
     assert (got == np.stack(oracle.apply_op(images, OPS[name], argument))).all()
-    assert device.launches == [{"Invert": "solarize"}.get(name, name.lower())]
+    assert launches == [{"Invert": "solarize"}.get(name, name.lower())]
 
 
 @pytest.mark.parametrize(("batch", "policies", "depth"), [(1, 1, 1), (5, 3, 2), (9, 11, 4)])
@@ -97,7 +72,7 @@ def test_one_launch_whatever_the_batch_the_policies_and_the_space(device, batch,
     images = rng.integers(0, 256, (batch, 6, 6, 3), dtype=np.uint8)
     chosen = rng.integers(0, len(SPACE), (policies, depth))
     got = versions(images, chosen, SPACE, seed=1)
-    assert device.launches == ["augment"]
+    assert launches == ["augment"]
     row = chosen.reshape(1, -1).repeat(batch, axis=0)
     for number in range(policies):
         kept = np.full_like(row, -1)
@@ -107,7 +82,7 @@ def test_one_launch_whatever_the_batch_the_policies_and_the_space(device, batch,
         assert (got[number + 1] == np.stack(want)).all()
 
 
-def test_an_empty_batch_launches_nothing(device):
+def test_an_empty_batch_launches_nothing(launches):
     got = augment(np.zeros((0, 8, 8, 3), np.uint8), [3, 4], SPACE)
     assert got.shape == (0, 8, 8, 3)
-    assert device.launches == []
+    assert launches == []

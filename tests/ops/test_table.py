@@ -1,11 +1,13 @@
 """The table: magnitude laws, accepted arguments, and declarations that cannot collide."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ddas_gpu.ops.__main__ import bank
 from ddas_gpu.ops.table import OPS, PixelScale, Primitive, find, op
 
 # DESIGN's table, as (op, level) → argument.
@@ -81,3 +83,8 @@ def test_an_op_is_declared_once():
 
     with pytest.raises(ValueError, match="declared twice"):
         op(Primitive.SOLARIZE)(Invert)
+
+
+def test_the_page_about_the_ops_is_up_to_date():
+    page = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
+    assert bank() in page.read_text("utf-8"), "paste the output of python -m ddas_gpu.ops"
