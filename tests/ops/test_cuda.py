@@ -67,7 +67,7 @@ def test_ops_with_kernels_of_their_own(name, launches):
 
 
 @pytest.mark.parametrize(("batch", "policies", "depth"), [(1, 1, 1), (5, 3, 2), (9, 11, 4)])
-def test_one_launch_whatever_the_batch_the_policies_and_the_space(device, batch, policies, depth):
+def test_one_launch_whatever_the_batch_the_policies_and_the_space(launches, batch, policies, depth):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (batch, 6, 6, 3), dtype=np.uint8)
     chosen = rng.integers(0, len(SPACE), (policies, depth))
