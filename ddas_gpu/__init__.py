@@ -13,9 +13,13 @@ __version__ = "0.1.0"
 _HOME = {
     "Candidate": "ddas_gpu.space",
     "PolicySchedule": "ddas_gpu.policy",
+    "PolicyTransform": "ddas_gpu.transforms",
     "SearchSpace": "ddas_gpu.space",
     "augment": "ddas_gpu.ops",
+    "loader": "ddas_gpu.pipelines",
+    "scan_images": "ddas_gpu.scanning",
     "set_num_threads": "ddas_gpu.ops",
+    "training_pipeline": "ddas_gpu.pipelines",
 }
 _MODULES = ("gradients", "ops")
 

@@ -1,0 +1,151 @@
+"""A DALI Pipeline that knows its epochs and tells in plain words what went wrong."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nvidia.dali import Pipeline
+
+from ddas_gpu.pipelines.epochs import Epochs
+from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.graph import define
+from ddas_gpu.pipelines.images import ImageFiles, Records
+from ddas_gpu.pipelines.readers import READER
+from ddas_gpu.scanning import BadImage, describe, find_problem
+
+DEVICES = ("auto", "cpu", "gpu")
+
+
+class ImagePipeline(Pipeline):
+    """Yields (images, labels); for DALI's iterators its reader is called "Reader".
+
+    `epochs` tells how many batches an epoch has and which samples they hold.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        epochs: Epochs,
+        *,
+        gpu: bool,
+        num_threads: int | None = None,
+        prefetch: int = 2,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            batch_size=epochs.batch_size,
+            num_threads=num_threads or len(os.sched_getaffinity(0)),
+            device_id=gpu_number() if gpu else None,
+            prefetch_queue_depth=prefetch,
+            seed=feed.seed & 0x7FFFFFFF,
+            **options,
+        )
+        self.feed, self.epochs = feed, epochs
+        self._gpu = gpu
+        self._scratch = tempfile.TemporaryDirectory() if isinstance(feed.images, Records) else None
+        reader = (
+            {}
+            if self._scratch is None
+            else {
+                "scratch": Path(self._scratch.name),
+                "shuffle": epochs.shuffle,
+                "seed": epochs.seed,
+                "shard_id": epochs.shard_id,
+                "num_shards": epochs.num_shards,
+            }
+        )
+        feed.epochs = epochs
+        with self:
+            self.set_outputs(*define(feed, gpu, reader))
+
+    def build(self) -> None:
+        if self._built:
+            return
+        if self._gpu and not gpu_found():
+            raise ValueError("device='gpu' needs an NVIDIA GPU and CuPy: take device='cpu'")
+        super().build()
+        if isinstance(self.feed.images, Records):
+            samples = super().reader_meta(READER)["epoch_size"]
+            self.feed.epochs = self.epochs = replace(self.epochs, samples=samples)
+
+    def reader_meta(self, name: str | None = None) -> dict[str, Any]:
+        if isinstance(self.feed.images, Records):
+            return super().reader_meta(name)
+        self.build()
+        if name not in (None, READER):
+            raise ValueError(f"the reader is called {READER!r}, not {name!r}")
+        meta = self.epochs.reader_meta()
+        return {READER: meta} if name is None else meta
+
+    def epoch_size(self, name: str | None = None) -> Any:
+        meta = self.reader_meta(name)
+        if name is not None:
+            return meta["epoch_size_padded"]
+        return {reader: each["epoch_size_padded"] for reader, each in meta.items()}
+
+    # DALI's own `run` and its iterators all come by one of these two.
+
+    def outputs(self, *args: Any, **options: Any) -> Any:
+        with self._plain_words():
+            return super().outputs(*args, **options)
+
+    def share_outputs(self, *args: Any, **options: Any) -> Any:
+        with self._plain_words():
+            return super().share_outputs(*args, **options)
+
+    @contextmanager
+    def _plain_words(self) -> Iterator[None]:
+        """Raise what lies behind an error, where we know, instead of DALI's stack trace alone."""
+        try:
+            yield
+        except RuntimeError as error:
+            bad = self._bad_files() if isinstance(self.feed.images, ImageFiles) else []
+            if not bad:
+                raise
+            raise ValueError(
+                f"{describe(bad)}; replace them, or skip them with on_bad_files='skip'"
+            ) from error
+        if self.feed.problems:
+            raise self.feed.problems[0]
+
+    def _bad_files(self) -> list[BadImage]:
+        """Of the batches that may have been under way."""
+        files = self.feed.images.files
+        done = self.feed.first + self._consumer_iter - 1
+        found = {}
+        for iteration in range(done, done + self._cpu_queue_size + 1):
+            for sample in self.epochs.batch(*self.epochs.locate(iteration)):
+                problem = None if sample in found else find_problem(files[sample])
+                if problem is not None:
+                    found[sample] = BadImage(files[sample], problem)
+        return list(found.values())
+
+
+def on_gpu(device: str) -> bool:
+    if device not in DEVICES:
+        raise ValueError(f"device is one of {', '.join(DEVICES)}, not {device!r}")
+    return gpu_found() if device == "auto" else device == "gpu"
+
+
+def gpu_found() -> bool:
+    """Whether the op bank can run on a GPU here."""
+    try:
+        import cupy
+    except ImportError:
+        return False
+    return bool(cupy.is_available())
+
+
+def gpu_number() -> int:
+    """The GPU of this process: torch's current one, else that of its local rank."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.current_device()
+    return int(os.environ.get("LOCAL_RANK", 0))

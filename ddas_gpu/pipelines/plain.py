@@ -1,0 +1,104 @@
+"""The same batches without DALI: Pillow and numpy, for machines that cannot install it.
+
+What is drawn is the same as in the DALI graphs. Pixels differ a little where images are scaled.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ddas_gpu.data.folder import read_image
+from ddas_gpu.ops import augment
+from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.epochs import Epochs
+from ddas_gpu.pipelines.feed import Feed, pad_crop_flip
+from ddas_gpu.pipelines.images import ImageArrays, Records
+from ddas_gpu.pipelines.recipe import RESIZED_FROM
+
+
+class PlainBatches:
+    """Batches on the CPU, made when asked for."""
+
+    def __init__(self, feed: Feed, epochs: Epochs, num_threads: int | None = None) -> None:
+        if isinstance(feed.images, Records):
+            raise ValueError(
+                "reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]"
+            )
+        self._feed, self.epochs = feed, epochs
+        self._pool = ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0)))
+        self.position: int | None = None
+
+    def seek(self, position: int, memory: Any = None) -> None:
+        self.position = position
+
+    def memory(self) -> None:
+        return None
+
+    def next(self) -> tuple[torch.Tensor, torch.Tensor]:
+        feed = self._feed
+        epoch, place = self.epochs.locate(self.position)
+        samples = self.epochs.batch(epoch, place)
+        batch = feed.batch(epoch, samples)
+        in_memory = isinstance(feed.images, ImageArrays)
+        pixels = batch["images"] if in_memory else self._read(samples, batch)
+        if feed.node is not None:
+            policies, key, samples = feed.order(epoch, samples)
+            pixels = augment(pixels, policies, feed.schedule.space, key, samples=samples)
+        self.position += 1
+        labels = torch.from_numpy(batch["labels"][:, 0].astype(np.int64))
+        return self._finish(pixels, batch.get("holes")), labels
+
+    def _read(self, samples: np.ndarray, batch: dict[str, Any]) -> np.ndarray:
+        """(B, H, W, 3), cropped and flipped."""
+        recipe, files = self._feed.recipe, self._feed.images.files
+        images = self._pool.map(read_image, [files[sample] for sample in samples])
+        if not self._feed.training and recipe.crop == "resized":
+            return np.stack([_middle_part(image, recipe.size) for image in images])
+        if recipe.crop == "pad":
+            pixels = np.stack([_resize(image, None, recipe.size) for image in images])
+            if not self._feed.training:
+                return pixels
+            return pad_crop_flip(pixels, batch["crops"], batch["flips"] == 1, recipe.padding)
+        images = list(images)
+        corners, sizes = draws.boxes(batch["crops"], np.array([i.shape[:2] for i in images]))
+        ends = corners + sizes
+        pixels = np.stack(
+            [
+                _resize(image, (*corner[::-1], *end[::-1]), recipe.size)
+                for image, corner, end in zip(images, corners, ends, strict=True)
+            ]
+        )
+        flips = batch["flips"] == 1
+        pixels[flips] = pixels[flips, :, ::-1]
+        return pixels
+
+    def _finish(self, pixels: np.ndarray, holes: np.ndarray | None) -> torch.Tensor:
+        recipe = self._feed.recipe
+        mean, deviation = torch.tensor(recipe.mean), torch.tensor(recipe.deviation)
+        images = (torch.from_numpy(pixels) - mean) / deviation
+        for image, corner in zip(images, [] if holes is None else holes.astype(int), strict=False):
+            (top, bottom), (left, right) = ((max(c, 0), c + recipe.cutout) for c in corner)
+            image[top : max(bottom, 0), left : max(right, 0)] = 0.0
+        if recipe.layout == "NCHW":
+            images = images.permute(0, 3, 1, 2).contiguous()
+        return images.to(getattr(torch, recipe.dtype))
+
+
+def _middle_part(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The part that the DALI graph's evaluation sees."""
+    height, width = image.shape[:2]
+    scale = min(height / size[0], width / size[1]) / RESIZED_FROM
+    tall, wide = size[0] * scale, size[1] * scale
+    top, left = (height - tall) / 2, (width - wide) / 2
+    return _resize(image, (left, top, left + wide, top + tall), size)
+
+
+def _resize(image: np.ndarray, box: Any, size: tuple[int, int]) -> np.ndarray:
+    picture = Image.fromarray(image)
+    return np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR, box=box))

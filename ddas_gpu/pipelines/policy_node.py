@@ -1,0 +1,73 @@
+"""The policy inside a DALI graph: the op bank on every batch that comes by."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ddas_gpu.ops import augment
+from ddas_gpu.space import SearchSpace
+
+
+class Order(NamedTuple):
+    """What is to be done to a batch."""
+
+    policies: np.ndarray  # (B, N_o) candidate indices, -1 for nothing
+    key: int  # with `samples` the randomness inside the ops
+    samples: np.ndarray  # (B,)
+
+
+class PolicyNode:
+    """The function of `fn.python_function`: a list of uint8 HWC arrays in, the same out.
+
+    Its orders wait in a queue. DALI calls the source that fills the queue some batches ahead, but
+    source and node both once a batch and in the order of the batches. (An input of the node would
+    do the same on the CPU; on the GPU the node would have to wait for it to come back.)
+    """
+
+    def __init__(self, space: SearchSpace, problems: list[Exception]) -> None:
+        self.space, self.problems = space, problems
+        self.orders: deque[Order] = deque()
+        self._memory: np.ndarray | None = None
+        self._rows: list[np.ndarray] = []
+
+    def __call__(self, images: list[Any]) -> list[Any]:
+        """Never raises, but notes the problem and leaves the images alone; see `Feed`."""
+        try:
+            return self.augment(images, self.orders.popleft())
+        except Exception as problem:
+            self.problems.append(problem)
+            return images
+
+    def augment(self, images: list[Any], order: Order) -> list[Any]:
+        batch = as_one_array(images)
+        options = {"seed": order.key, "samples": order.samples}
+        if not isinstance(batch, np.ndarray):  # on a GPU, or of different sizes
+            return augment(batch, order.policies, self.space, **options)
+        augment(batch, order.policies, self.space, out=self._out(batch), **options)
+        return self._rows
+
+    def _out(self, batch: np.ndarray) -> np.ndarray:
+        """Memory for the result. DALI has copied the last one when it calls again."""
+        if self._memory is None or self._memory.shape != batch.shape:
+            self._memory = np.empty_like(batch)
+            self._rows = list(self._memory)
+        return self._memory
+
+
+def as_one_array(images: list[Any]) -> Any:
+    """(B, H, W, 3) without a copy where numpy images lie behind each other in memory.
+
+    DALI's batches of one size do. One array is checked and described once, not image by image.
+    """
+    first = images[0]
+    if not isinstance(first, np.ndarray) or not first.flags.c_contiguous:
+        return images
+    addresses = np.array([image.__array_interface__["data"][0] for image in images])
+    alike = all(image.shape == first.shape for image in images)
+    if not alike or (np.diff(addresses) != first.nbytes).any():
+        return images
+    shape, strides = (len(images), *first.shape), (first.nbytes, *first.strides)
+    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)

@@ -1,0 +1,104 @@
+"""Files with many images: DALI's readers of WebDataset tars and TFRecords."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvidia.dali import fn, tfrecord, types
+
+from ddas_gpu.pipelines.images import Records
+
+READER = "Reader"
+IMAGE_ENDINGS = "jpg;jpeg;png;webp;bmp;tif;tiff;ppm;JPEG;JPG;PNG"
+LABEL_ENDING = "cls"
+# As in the TFRecords that TensorFlow's scripts write. Labels come out as they are stored.
+IMAGE_FEATURE = "image/encoded"
+LABEL_FEATURE = "image/class/label"
+
+
+def read_records(
+    records: Records,
+    scratch: Path,
+    problems: list[Exception],
+    *,
+    shuffle: bool,
+    seed: int,
+    shard_id: int,
+    num_shards: int,
+) -> tuple[Any, Any]:
+    """Encoded images and labels, int32 of the shape (1,).
+
+    DALI needs an index beside each TFRecord. `scratch` is a folder for those that are missing; it
+    must last until the pipeline is built. Labels that are no numbers go to `problems`.
+    """
+    options = {
+        "name": READER,
+        "random_shuffle": shuffle,
+        "seed": seed & 0x7FFFFFFF,
+        "shard_id": shard_id,
+        "num_shards": num_shards,
+        "pad_last_batch": True,  # so that epochs begin with a batch
+        "stick_to_shard": True,
+    }
+    files = [str(file) for file in records.files]
+    if records.kind == "webdataset":
+        encoded, text = fn.readers.webdataset(
+            paths=files,
+            ext=[IMAGE_ENDINGS, LABEL_ENDING],
+            missing_component_behavior="error",
+            **options,
+        )
+        return encoded, fn.python_function(text, function=Numbers(problems), batch_processing=True)
+    features = {
+        IMAGE_FEATURE: tfrecord.FixedLenFeature((), tfrecord.string, ""),
+        LABEL_FEATURE: tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
+    }
+    indices = [str(find_index(Path(file), scratch / f"{i}.idx")) for i, file in enumerate(files)]
+    read = fn.readers.tfrecord(path=files, index_path=indices, features=features, **options)
+    return read[IMAGE_FEATURE], fn.cast(read[LABEL_FEATURE], dtype=types.INT32)
+
+
+class Numbers:
+    """WebDataset stores a label as decimal digits."""
+
+    def __init__(self, problems: list[Exception]) -> None:
+        self.problems = problems
+
+    def __call__(self, texts: list[np.ndarray]) -> list[np.ndarray]:
+        return [np.array([self.number(text.tobytes())], np.int32) for text in texts]
+
+    def number(self, text: bytes) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            self.problems.append(
+                ValueError(f"a .{LABEL_ENDING} of a WebDataset must hold a number, not {text!r}")
+            )
+            return -1
+
+
+def find_index(file: Path, target: Path) -> Path:
+    """FILE.idx where `tfrecord2idx` left one, else `target`, written now."""
+    for there in (file.with_name(f"{file.name}.idx"), file.with_suffix(".idx")):
+        if there.is_file():
+            return there
+    target.write_text("".join(f"{start} {size}\n" for start, size in record_spans(file)))
+    return target
+
+
+def record_spans(file: Path) -> Iterator[tuple[int, int]]:
+    """The first byte and the size of every record; a length is in front, checksums around."""
+    end, place = file.stat().st_size, 0
+    with file.open("rb") as stream:
+        while place < end:
+            head = stream.read(8)
+            size = 8 + 4 + struct.unpack("<Q", head)[0] + 4 if len(head) == 8 else end + 1
+            if place + size > end:
+                raise ValueError(f"{file} is not a TFRecord, or cut off, from byte {place} on")
+            yield place, size
+            place += size
+            stream.seek(place)
