@@ -62,7 +62,8 @@ class Feed:
         elif isinstance(self.images, ImageArrays):
             names += ("images", "labels")
         if self.training and not isinstance(self.images, ImageArrays):
-            names += ("crops" if self.recipe.crop == "resized" else "shifts", "flips")
+            names += ("crops" if self.recipe.crop == "resized" else "shifts",)
+            names += ("flips",) if self.recipe.flip else ()
         if self.training and self.recipe.cutout:
             names += ("holes",)
         return names

@@ -123,7 +123,9 @@ def _checked(images: ImageFiles, on_bad_files: str | None) -> ImageFiles:
     if not bad:
         return images
     if on_bad_files != "skip":
-        raise ValueError(f"{describe(bad)}; replace them, or skip them with on_bad_files='skip'")
+        raise ValueError(
+            f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'"
+        )
     warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=5)
     left_out = {image.path for image in bad}
     keep = [i for i, file in enumerate(images.files) if file not in left_out]

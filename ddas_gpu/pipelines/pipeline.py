@@ -109,7 +109,7 @@ class ImagePipeline(Pipeline):
             if not bad:
                 raise
             raise ValueError(
-                f"{describe(bad)}; replace them, or skip them with on_bad_files='skip'"
+                f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'"
             ) from error
         if self.feed.problems:
             raise self.feed.problems[0]

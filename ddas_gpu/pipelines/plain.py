@@ -91,12 +91,12 @@ class PlainBatches:
 
 
 def _middle_part(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """The part that the DALI graph's evaluation sees."""
-    height, width = image.shape[:2]
-    scale = min(height / size[0], width / size[1]) / RESIZED_FROM
-    tall, wide = size[0] * scale, size[1] * scale
-    top, left = (height - tall) / 2, (width - wide) / 2
-    return _resize(image, (left, top, left + wide, top + tall), size)
+    """The part that the DALI graph's evaluation sees, which begins at a whole pixel."""
+    around = [round(side * RESIZED_FROM) for side in size]
+    scale = min(side / wanted for side, wanted in zip(image.shape, around, strict=False))
+    scaled = tuple(round(side / scale) for side in image.shape[:2])
+    top, left = ((whole - part + 1) // 2 for whole, part in zip(scaled, size, strict=True))
+    return _resize(image, None, scaled)[top : top + size[0], left : left + size[1]]
 
 
 def _resize(image: np.ndarray, box: Any, size: tuple[int, int]) -> np.ndarray:

@@ -1,0 +1,48 @@
+"""The node does to a batch what was ordered for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddas_gpu import SearchSpace, augment
+from ddas_gpu.pipelines.policy_node import Order, PolicyNode, as_one_array
+
+SPACE = SearchSpace.preset("cifar")
+
+
+def make_order(count: int, seed: int) -> Order:
+    generator = np.random.default_rng(seed)
+    policies = generator.integers(-1, len(SPACE), (count, 2))
+    return Order(policies, seed, generator.integers(0, 1000, count))
+
+
+def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
+    generator = np.random.default_rng(0)
+    node = PolicyNode(SPACE, [])
+    together = generator.integers(0, 256, (5, 9, 8, 3), np.uint8)
+    apart = [np.array(image) for image in generator.integers(0, 256, (4, 9, 8, 3), np.uint8)]
+    mixed = [generator.integers(0, 256, (6 + i, 8, 3), np.uint8) for i in range(3)]
+    batches = [list(together), apart, mixed, list(together[::-1])]
+    orders = [make_order(len(batch), seed) for seed, batch in enumerate(batches)]
+    node.orders.extend(orders)
+    for batch, (policies, key, samples) in zip(batches, orders, strict=True):
+        found = [np.array(image) for image in node(batch)]
+        expected = augment(batch, policies, SPACE, key, samples=samples)
+        assert all((a == b).all() for a, b in zip(found, expected, strict=True))
+    assert not node.problems and not node.orders
+
+
+def test_neighbouring_images_become_one_array_without_a_copy():
+    batch = np.zeros((3, 4, 5, 3), np.uint8)
+    one = as_one_array(list(batch))
+    assert one.shape == batch.shape and np.shares_memory(one, batch)
+    for apart in (list(batch[::-1]), list(batch[:, :, ::-1]), [batch[0], batch[2]]):
+        assert isinstance(as_one_array(apart), list)
+
+
+def test_a_problem_is_noted_and_the_images_are_left_alone():
+    node = PolicyNode(SPACE, [])
+    images = [np.zeros((4, 4, 3), np.uint8)]
+    node.orders.append(Order(np.array([[999, 0]]), 0, np.array([0])))
+    assert node(images) is images
+    assert "policy index 999 is outside the space" in str(node.problems[0])

@@ -1,0 +1,155 @@
+"""PolicyTransform: the bytes of `augment`, for every kind of image, in every worker."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import ddas_gpu
+from ddas_gpu import PolicySchedule, PolicyTransform, SearchSpace, augment
+from ddas_gpu.pipelines import draws
+
+SPACE = SearchSpace.preset("cifar")
+SCHEDULE = PolicySchedule(
+    SPACE, np.array([0.5, 1.0]), np.random.default_rng(1).dirichlet(np.ones(len(SPACE)), 2)
+)
+# Inverts in the second epoch only.
+INVERT = PolicySchedule(
+    SearchSpace.of(["Identity", "Invert"], depth=1), [0.0, 1.0, 0.0], [[0.0, 1.0]] * 3
+)
+IMAGES = np.random.default_rng(2).integers(0, 256, (40, 14, 11, 3), np.uint8)
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_it_is_what_the_pipelines_do_to_the_sample_of_that_index(epoch):
+    transform = PolicyTransform(SCHEDULE, epochs=4, seed=5)
+    transform.set_epoch(epoch)
+    samples = np.arange(40)
+    policies = draws.draw_policies(SCHEDULE, 4, 5, epoch, samples)
+    expected = augment(IMAGES, policies, SPACE, draws.sign_key(5, epoch), samples=samples)
+    found = np.stack([transform(image, index) for index, image in enumerate(IMAGES)])
+    np.testing.assert_array_equal(found, expected)
+    assert (found != IMAGES).any()
+
+
+def test_all_kinds_of_images_come_back_as_they_came():
+    transform = PolicyTransform(SCHEDULE, epochs=2)
+    transform.set_epoch(1)
+    for image in IMAGES[:10]:
+        array = transform(image)
+        picture = transform(Image.fromarray(image))
+        tensor = transform(torch.from_numpy(image).permute(2, 0, 1))
+        assert array.dtype == np.uint8 and array.shape == image.shape
+        assert isinstance(picture, Image.Image) and picture.mode == "RGB"
+        assert tensor.dtype == torch.uint8 and tensor.shape == (3, 14, 11)
+        np.testing.assert_array_equal(np.asarray(picture), array)
+        np.testing.assert_array_equal(tensor.permute(1, 2, 0).numpy(), array)
+
+
+def test_the_input_is_left_alone():
+    transform = PolicyTransform(SCHEDULE, epochs=1)
+    image = IMAGES[0].copy()
+    for index in range(20):
+        transform(image, index)
+    np.testing.assert_array_equal(image, IMAGES[0])
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_other_modes_become_rgb(mode):
+    picture = Image.fromarray(IMAGES[0]).convert(mode)
+    transform = PolicyTransform(INVERT, epochs=3)
+    np.testing.assert_array_equal(
+        np.asarray(transform(picture)), np.asarray(picture.convert("RGB"))
+    )
+
+
+def test_without_an_index_images_are_told_apart_by_their_pixels():
+    transform = PolicyTransform(SCHEDULE, epochs=2, seed=1)
+    once = [transform(image) for image in IMAGES]
+    again = [transform(image) for image in IMAGES[::-1]][::-1]
+    assert all((a == b).all() for a, b in zip(once, again, strict=True))
+    share = np.mean([(a != b).any() for a, b in zip(once, IMAGES, strict=True)])
+    assert 0.2 < share < 0.8  # of p_tp = 0.5
+    other = [PolicyTransform(SCHEDULE, epochs=2, seed=2)(image) for image in IMAGES]
+    assert any((a != b).any() for a, b in zip(once, other, strict=True))
+
+
+class Pictures(Dataset):
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __len__(self):
+        return len(IMAGES)
+
+    def __getitem__(self, index):
+        picture = self.transform(Image.fromarray(IMAGES[index]))
+        return torch.from_numpy(np.array(picture))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_any_number_of_workers_agrees(workers):
+    transform = PolicyTransform(SCHEDULE, epochs=2)
+    batches = DataLoader(Pictures(transform), batch_size=8, num_workers=workers)
+    found = torch.cat(list(batches)).numpy()
+    np.testing.assert_array_equal(found, np.stack([transform(image) for image in IMAGES]))
+
+
+@pytest.mark.parametrize(
+    ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
+)
+def test_set_epoch_reaches_the_workers(method, persistent):
+    transform = PolicyTransform(INVERT, epochs=3)
+    batches = DataLoader(
+        Pictures(transform),
+        batch_size=8,
+        num_workers=1,
+        persistent_workers=persistent,
+        multiprocessing_context=method,
+    )
+    for epoch in range(3):
+        transform.set_epoch(epoch)
+        found = torch.cat(list(batches)).numpy()
+        np.testing.assert_array_equal(found, 255 - IMAGES if epoch == 1 else IMAGES)
+
+
+def test_it_can_be_pickled_and_copied():
+    transform = PolicyTransform(SCHEDULE, epochs=2, seed=3)
+    transform.set_epoch(1)
+    copy = pickle.loads(pickle.dumps(transform))
+    assert copy.epoch == 1
+    for image in IMAGES[:10]:
+        np.testing.assert_array_equal(copy(image), transform(image))
+
+
+def test_a_schedule_may_be_a_file(tmp_path):
+    SCHEDULE.save(tmp_path / "policy.json")
+    from_file = ddas_gpu.PolicyTransform(tmp_path / "policy.json", epochs=2)
+    np.testing.assert_array_equal(from_file(IMAGES[0]), PolicyTransform(SCHEDULE, 2)(IMAGES[0]))
+
+
+@pytest.mark.parametrize(
+    ("image", "problem", "message"),
+    [
+        ("cat.jpg", TypeError, "an image is a PIL image, .* not str"),
+        (np.zeros((4, 4, 3), np.float32), TypeError, "must be uint8, not float32"),
+        (np.zeros((4, 4), np.uint8), ValueError, "must have the shape"),
+        (torch.zeros(3, 4, 4), ValueError, "in front of the normalisation"),
+        (torch.zeros(4, 4, 3, dtype=torch.uint8), ValueError, r"shape \(3, H, W\)"),
+    ],
+)
+def test_what_is_not_an_image(image, problem, message):
+    with pytest.raises(problem, match=message):
+        PolicyTransform(SCHEDULE, 1)(image)
+
+
+def test_epochs_that_do_not_exist():
+    transform = PolicyTransform(SCHEDULE, epochs=2)
+    with pytest.raises(ValueError, match="epoch 2 is not one of 0 … 1"):
+        transform.set_epoch(2)
+    with pytest.raises(ValueError, match="at least 1 epoch, not 0"):
+        PolicyTransform(SCHEDULE, epochs=0)
