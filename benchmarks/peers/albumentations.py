@@ -1,9 +1,7 @@
-"""How the peers are called: each the fastest documented way to the nearest equivalent of an op.
+"""albumentations 2.0.8: a transform called directly, not through Compose.
 
-All get the same uint8 arrays and return arrays. Pillow wraps and unwraps each image, as a data
-loader does (`Image.fromarray`, `np.asarray`); "Pillow, no arrays" leaves that out, for those whose
-images are Pillow's already. albumentations' transforms are called directly, not through Compose,
-with p=1, fixed parameters, one OpenCV thread and nearest-neighbour interpolation like Pillow's.
+With p=1, fixed parameters, one OpenCV thread (threads go over images, as for the others) and
+nearest-neighbour interpolation like Pillow's.
 """
 
 from __future__ import annotations
@@ -11,64 +9,18 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
 
-from ddas_gpu.ops.table import OPS, Argument, PixelScale
+from peers.common import Call, argument_of, for_each
 
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would look for a newer version on the network
 
-LEVEL = 6
-Call = Callable[[], object]
 
-
-def argument_of(name: str) -> Argument:
-    law = OPS[name].law
-    return None if law is None else law(LEVEL, PixelScale())
-
-
-def _pillow_call(name: str, size: tuple[int, int]) -> Callable[[Image.Image], Image.Image]:
-    op, argument = OPS[name], argument_of(name)
-    arguments = () if argument is None else (argument,)
-    if op.centred:
-        arguments = (*arguments, (size[1] // 2, size[0] // 2))
-    return lambda image: op.pillow(image, *arguments)
-
-
-def pillow(name: str, images: np.ndarray) -> Call:
-    """The op's definition on every image of the batch, from array to array."""
-    apply = _pillow_call(name, images.shape[1:3])
-
-    def call() -> None:
-        for image in images:
-            np.asarray(apply(Image.fromarray(image)))
-
-    return call
-
-
-def pillow_without_arrays(name: str, images: np.ndarray) -> Call:
-    """The op's definition on every image of the batch, from PIL image to PIL image."""
-    apply = _pillow_call(name, images.shape[1:3])
-    pictures = [Image.fromarray(image) for image in images]
-
-    def call() -> None:
-        for picture in pictures:
-            apply(picture)
-
-    return call
-
-
-def albumentations(name: str, images: np.ndarray) -> Call:
-    """The nearest transform of albumentations on every image of the batch."""
+def albumentations(name: str, images: np.ndarray, threads: int = 1) -> Call:
+    """The nearest transform on every image of the batch."""
     transform = _transform(name)
-
-    def call() -> None:
-        for image in images:
-            transform(image=image)
-
-    return call
+    return for_each(images, lambda image: transform(image=image), threads)
 
 
 def _transform(name: str):
@@ -116,7 +68,3 @@ def _transform(name: str):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return makers[name]()
-
-
-PEERS = {"Pillow": pillow, "albumentations": albumentations}
-WITHOUT_ARRAYS = "Pillow, no arrays"
