@@ -196,10 +196,11 @@ PIXEL void sharpness_image(const Job& job) {
 }
 
 PIXEL void gather_image(const Job& job) {
-    const int* a = job.task->ints;
+    // A copy in registers: for all the compiler knows, writing a pixel may change the task.
+    const Task task = *job.task;
     for_pixels(job, [&](int x, int y) {
-        int from_x = fixed_coordinate(a[0], a[1], a[2], x, y) >> 16;
-        int from_y = fixed_coordinate(a[3], a[4], a[5], x, y) >> 16;
+        int from_x = fixed_coordinate(task.ints[0], task.ints[1], task.ints[2], x, y) >> 16;
+        int from_y = fixed_coordinate(task.ints[3], task.ints[4], task.ints[5], x, y) >> 16;
         bool inside = from_x >= 0 && from_x < job.width && from_y >= 0 && from_y < job.height;
         const byte* from = job.at(from_x, from_y);
         byte* to = job.to(x, y);

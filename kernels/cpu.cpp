@@ -262,7 +262,9 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
 }
 
 void gather(const Job& job) {
-    const int* a = job.task.ints;
+    // A copy: for all the compiler knows, writing a pixel may change the task.
+    const Task task = job.task;
+    const int* a = task.ints;
     constexpr int one = 1 << 16;
     for (int y = 0; y < job.height; ++y) {
         int xx = fixed_coordinate(a[0], a[1], a[2], 0, y), yy = fixed_coordinate(a[3], a[4], a[5], 0, y);
@@ -284,10 +286,12 @@ void gather(const Job& job) {
             reverse_pixels(to + 3 * span.begin, last, span.end - span.begin);
             continue;
         }
-        xx += a[0] * span.begin;
-        yy += a[3] * span.begin;
-        for (int x = span.begin; x < span.end; ++x, xx += a[0], yy += a[3])
-            std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
+        const int step_x = a[0], step_y = a[3];
+        const Source in = job.in;
+        xx += step_x * span.begin;
+        yy += step_y * span.begin;
+        for (int x = span.begin; x < span.end; ++x, xx += step_x, yy += step_y)
+            std::memcpy(to + 3 * x, in.row(yy >> 16) + 3 * (xx >> 16), 3);
     }
 }
 

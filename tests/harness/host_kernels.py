@@ -138,6 +138,12 @@ class HostKernels:
         if failure is not None:
             raise KernelError(f"{name}: {failure.decode()}{self._guilty_line()}")
 
+    def bytes_moved(self, kind: str, shared: bool = False) -> int:
+        """Bytes the last launch has read, written or changed atomically; racecheck counts them."""
+        library = self._library
+        library.bytes_moved.restype = ctypes.c_longlong
+        return library.bytes_moved(("read", "write", "atomic").index(kind), int(shared))
+
     def _check_arguments(self, name: str, kernel: _Kernel, args: tuple[np.generic, ...]) -> None:
         parameters = self._parameters[name]
         if len(args) != len(parameters):

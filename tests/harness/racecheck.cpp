@@ -50,6 +50,7 @@ std::vector<Watched> arrays;
 Watched shared;
 Memory library;
 const void* guilty;
+long long moved[kinds][2];  // bytes of arrays and of shared memory
 
 [[noreturn]] void report(std::string what, const void* instruction) {
     guilty = instruction;
@@ -114,6 +115,7 @@ void note(Kind kind, const void* address, size_t bytes, const void* instruction)
         report(std::string(verbs[kind]) + " " + std::to_string(bytes) + " bytes out of bounds, " +
                    nearest_array(at),
                instruction);
+    moved[kind][where == &shared] += bytes;
     for (size_t i = 0; i < bytes; ++i) {
         size_t offset = at + i - where->memory.start;
         check(kind, *where, offset, instruction);
@@ -126,6 +128,7 @@ void note(Kind kind, const void* address, size_t bytes, const void* instruction)
 void start_launch(Memory whole_library) {
     library = whole_library;
     guilty = nullptr;
+    for (auto& places : moved) places[0] = places[1] = 0;
     for (Watched& array : arrays) array.cells.assign(array.memory.bytes, {});
 }
 
@@ -146,6 +149,8 @@ EXPORT void watch_memory(const char* start, size_t bytes) {
     arrays.push_back({{start, bytes}, {}});
 }
 EXPORT void forget_memory() { arrays.clear(); }
+EXPORT long long bytes_moved(int kind, int in_shared) { return moved[kind][in_shared]; }
+
 EXPORT const void* guilty_instruction() {
     return static_cast<const char*>(guilty) - (guilty ? size_t(library.start) : 0);
 }

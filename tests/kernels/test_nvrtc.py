@@ -5,55 +5,15 @@ NVRTC needs no GPU, and it is what compiles the kernels on a user's machine.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-from ddas_gpu.ops.cuda import OPTIONS
+from harness.assembler import ARCHITECTURES, DoesNotCompile, usage_of
+from harness.host_kernels import KERNELS
 
 nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
-ARCHITECTURES = (75, 80, 90, 100, 120)
-
-# What the assembler says of each kernel, given -v.
-USAGE = re.compile(
-    r"Function properties for (?P<name>\w+)\n"
-    r".*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
-    r".*?Used (?P<registers>\d+) registers(?:.*? (?P<shared>\d+) bytes smem)?"
-)
-
-
-class Usage(NamedTuple):
-    """What a thread, and of shared memory a block, of a kernel takes up."""
-
-    registers: int
-    shared_bytes: int
-    spilled_bytes: int
-
-
-def usage_of(text: str, name: str, architecture: int) -> dict[str, Usage]:
-    """Compile to machine code; what each kernel in it uses."""
-    program = nvrtc.createProgram(text, name, (), ())
-    target = f"--gpu-architecture=sm_{architecture}"
-    try:
-        nvrtc.compileProgram(program, (*OPTIONS, f"-I{KERNELS}", target, "--ptxas-options=-v"))
-    except nvrtc.NVRTCError:
-        pytest.fail(f"{name} does not compile:\n{nvrtc.getProgramLog(program)}")
-    log = nvrtc.getProgramLog(program)
-    found = {
-        match["name"]: Usage(
-            int(match["registers"]),
-            int(match["shared"] or 0),
-            int(match["stores"]) + int(match["loads"]),
-        )
-        for match in USAGE.finditer(log)
-    }
-    assert found, f"no kernel found in the assembler's report:\n{log}"
-    return found
 
 
 @pytest.fixture(params=ARCHITECTURES, ids=lambda number: f"sm_{number}")
@@ -89,5 +49,5 @@ def test_spills_are_seen(architecture: int) -> None:
 
 
 def test_a_kernel_that_does_not_compile_is_named(architecture: int) -> None:
-    with pytest.raises(pytest.fail.Exception, match="broken.cu does not compile"):
+    with pytest.raises(DoesNotCompile, match="broken.cu does not compile"):
         usage_of("__global__ void broken( {}", "broken.cu", architecture)
