@@ -100,6 +100,9 @@ def _refuse_changes(before: SearchSettings, after: SearchSettings) -> None:
 def run(settings: SearchSettings) -> int:
     """Build everything, and only then touch the run folder; search; tell what was found."""
     space = settings.search_space()
+    # Where cores are shared, torch's threads would burn their time waiting for each other: on a
+    # busy machine a search took nine times as long. Read once, when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Everything below needs torch, which takes seconds to import.
     from ddas_gpu.data import proxy_sets
     from ddas_gpu.report import write_report

@@ -87,24 +87,13 @@ class Search:
         torch.manual_seed(streams.number(self.seed, Stream.MODEL, step))
         clean, targets = self.training_batch(step)
         watch.lap("data")
-        policies = draw_policies(
-            streams.generator(self.seed, Stream.POLICIES, step),
-            self.settings.policy.policies,
-            self.space.depth,
-            len(self.space),
-        )
-        pixels = versions(
-            clean, policies, self.space, seed=streams.number(self.seed, Stream.SIGNS, step)
-        )
+        policies = self.draw_policies(step)
+        signs = streams.number(self.seed, Stream.SIGNS, step)
+        pixels = versions(clean, policies, self.space, seed=signs)
         inputs = self.network_inputs(pixels, step)
         watch.lap("augment")
-        gradients = PolicyGradients(
-            self.model,
-            F.cross_entropy,
-            inputs,
-            targets,
-            method=self.settings.training.gradients,
-        )
+        method = self.settings.training.gradients
+        gradients = PolicyGradients(self.model, F.cross_entropy, inputs, targets, method=method)
         losses = gradients.losses.tolist()
         self.require_finite("training loss", *losses)
         shares = self.parameters.weights(policies)
@@ -123,17 +112,16 @@ class Search:
         self.parameters.update(policies, reward)
         watch.lap("update")
         self.steps += 1
+        p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
         if self.steps % self.steps_per_epoch == 0:
-            self.history.append(
-                (self.parameters.apply_probability, self.parameters.op_probabilities)
-            )
+            self.history.append((p_tp, p_o))
         return {
             "epoch": step // self.steps_per_epoch,
             "step": step,
             "loss": float(np.dot(shares.numpy(), losses)),
             "clean_loss": losses[0],
             "validation_loss": validation_loss,
-            "apply_probability": self.parameters.apply_probability,
+            "apply_probability": p_tp,
             "policies": policies.tolist(),
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
@@ -148,6 +136,12 @@ class Search:
         indices = batch_of(order, len(self.train), place, self.settings.training.batch)
         images = self.train.batch(indices, streams.generator(self.seed, Stream.CROPS, step))
         return self._to_device(images), self._to_device(self.train.labels[indices])
+
+    def draw_policies(self, step: int) -> np.ndarray:
+        """φ_1 … φ_L̂ of a step, (L̂, N_o)."""
+        generator = streams.generator(self.seed, Stream.POLICIES, step)
+        count = self.settings.policy.policies
+        return draw_policies(generator, count, self.space.depth, len(self.space))
 
     def network_inputs(self, pixels: torch.Tensor, step: int) -> torch.Tensor:
         """(L̂ + 1, B, H, W, 3) uint8 to (L̂ + 1, B, 3, H, W) float: normalise, then Cutout."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ddas_gpu import ops
 from ddas_gpu.search import main
 
 # 4 steps an epoch, 8 in all; one thread, because batches this small are slower on more.
@@ -18,10 +19,14 @@ TINY = "--epochs 2 --train-images 32 --val-images 40 --batch 8 --val-batch 20 --
 
 def search(*flags: object) -> int:
     """The exit code of the command with these flags."""
+    threads = torch.get_num_threads(), ops.get_num_threads()
     try:
         return main([str(flag) for flag in flags])
     except SystemExit as stop:  # tyro's way out
         return stop.code
+    finally:  # --threads is for the whole process
+        torch.set_num_threads(threads[0])
+        ops.set_num_threads(threads[1])
 
 
 def start(*flags: object) -> subprocess.Popen[str]:

@@ -14,6 +14,15 @@ from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Networks this small gain little from more, and lose much where cores are shared."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def found(settings: SearchSettings) -> dict[str, np.ndarray]:
     """{op: the final probabilities of its candidates, in multiples of uniform}."""
     search = Search(
@@ -64,5 +73,4 @@ def test_turned_cifar10_makes_rotate90_win(shared_data, tmp_path):
     with tarfile.open(shared_data / "cifar10.tar.gz") as tar:
         tar.extractall(tmp_path, filter="data")
     smaller = {"model": "wrn-10-1", "val_batch": 64, "epochs": 12, "root": tmp_path}
-    torch.set_num_threads(2)
     assert rotate90_wins(preset("cifar10", "rotate90").replace(**smaller))
