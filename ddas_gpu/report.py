@@ -1,4 +1,4 @@
-"""The command that draws what a search found: `python -m ddas_gpu.report RUN [RUN…]`."""
+"""The command that draws a search or a training: `python -m ddas_gpu.report RUN [RUN…]`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -
 
     All pages are drawn before the first is written: one bad run leaves all files as they were.
     """
-    from ddas_gpu.reporting import comparison_page, load_run, report_page
+    from ddas_gpu.reporting import load_run, pages_for
 
     runs = [load_run(folder) for folder in run_folders]
+    report_page, comparison_page = pages_for(runs)
     pages = {run.folder / "report.html": report_page(run) for run in runs}
     if len(runs) > 1:
         common = Path(os.path.commonpath([run.folder.resolve().parent for run in runs]))
@@ -53,7 +54,7 @@ class Report:
         tyro.conf.Positional[tuple[Path, ...]],
         tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint=""),
     ]
-    """Folders that `python -m ddas_gpu.search` wrote, finished or not."""
+    """Folders that `python -m ddas_gpu.search` or `…train` wrote, finished or not."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Where the comparison goes, by default compare.html in the folder that holds the runs."""

@@ -21,15 +21,19 @@ LAYOUTS = {
 }
 
 
+TEST_FILES = {"cifar10": ("test_batch",), "cifar100": ("test",)}
+
+
 def find_batches(root: Path, name: str) -> Path | None:
     """The folder of the published batches: `root` itself or the archive's folder in it."""
     folder, files, _, _ = LAYOUTS[name]
     return next((f for f in (root, root / folder) if (f / files[0]).is_file()), None)
 
 
-def open_cifar(folder: Path, name: str) -> ArraySource:
-    """The training images of the batches in `folder`."""
+def open_cifar(folder: Path, name: str, *, test: bool = False) -> ArraySource:
+    """The training or the test images of the batches in `folder`."""
     _, files, labels_key, (meta, names_key) = LAYOUTS[name]
+    files = TEST_FILES[name] if test else files
     batches = [_read(folder / file) for file in files]
     try:
         planes = np.concatenate([batch["data"] for batch in batches])

@@ -9,15 +9,17 @@ import numpy as np
 from ddas_gpu.data.sources import ArraySource
 
 FILE = "train_32x32.mat"
+TEST_FILE = "test_32x32.mat"
 
 
-def open_svhn(root: Path) -> ArraySource:
-    """The training digits; MATLAB's label 10 is the digit 0."""
+def open_svhn(root: Path, *, test: bool = False) -> ArraySource:
+    """The training or the test digits; MATLAB's label 10 is the digit 0."""
     from scipy.io import loadmat
 
-    path = root / FILE
+    name = TEST_FILE if test else FILE
+    path = root / name
     if not path.is_file():
-        raise ValueError(f"{root} has no {FILE}: download it from the SVHN page into that folder")
+        raise ValueError(f"{root} has no {name}: download it from the SVHN page into that folder")
     try:
         content = loadmat(path, variable_names=("X", "y"))
         images = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))

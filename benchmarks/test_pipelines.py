@@ -1,0 +1,266 @@
+"""Training pipelines against the same without a policy, DALI's RandAugment, and DataLoaders.
+
+Two threads or two workers each. The ways take turns; a turn begins when the machine has come to
+rest and the batches made ahead are used up, so that no way works in another's time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from side_by_side import Timing
+from torch.utils.data import DataLoader, Dataset
+
+from ddas_gpu import PolicySchedule, SearchSpace, set_num_threads, training_pipeline
+from ddas_gpu.data.folder import FolderSource
+from ddas_gpu.ops import OPS
+from ddas_gpu.ops.marshal import steps_of
+from ddas_gpu.pipelines.images import IMAGENET_DEVIATION, IMAGENET_MEAN
+
+pytest.importorskip("nvidia.dali")
+
+ROOT = Path(__file__).resolve().parent.parent
+THREADS = 2
+MANY = 10_000  # epochs: no way comes to an end
+NOTE = (
+    "Images a second (median, quartiles) with 2 threads or 2 workers. Every image gets a policy of "
+    "two ops drawn evenly (p_tp = 1, the most work there can be) unless the row says otherwise."
+)
+COLUMNS = ("data", "way", "images/s", "quartiles", "ours is faster by")
+
+
+@pytest.fixture(scope="module")
+def photographs_folder(tmp_path_factory) -> Path:
+    shared = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
+    archive = shared / "imagenet_sample.tar"
+    if not archive.is_file():
+        pytest.skip(f"no real data: {archive} is missing; set DDAS_SHARED to its place")
+    folder = tmp_path_factory.mktemp("imagenet")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+def even_schedule(space: SearchSpace, apply_probability: float) -> PolicySchedule:
+    return PolicySchedule(
+        space, np.array([apply_probability]), np.full((1, len(space)), 1 / len(space))
+    )
+
+
+def test_photographs(photographs_folder, tables):
+    space, batch = SearchSpace.preset("imagenet"), 32
+    settings = {"epochs": MANY, "device": "cpu", "num_threads": THREADS}
+
+    def pipeline(schedule: PolicySchedule | None) -> Way:
+        return dali_way(training_pipeline(photographs_folder, schedule, batch, **settings))
+
+    ways = {
+        "ours": pipeline(even_schedule(space, 1.0)),
+        "ours, p_tp = 0.35": pipeline(even_schedule(space, 0.35)),
+        "(a) ours without a policy": pipeline(None),
+        "(b) DALI's rand_augment": dali_way(with_rand_augment(photographs_folder, batch)),
+        "(c) DataLoader and Pillow": loader_way(PillowFiles(photographs_folder, space), batch),
+    }
+    compare("224 px files", ways, batch, batches=8, rounds=5, tables=tables)
+
+
+def test_small_images_in_memory(tables):
+    space, batch = SearchSpace.preset("cifar"), 256
+    images = np.random.default_rng(0).integers(0, 256, (10_000, 32, 32, 3), np.uint8)
+    labels = np.arange(len(images)) % 10
+    settings = {"epochs": MANY, "device": "cpu", "num_threads": THREADS, "cutout": 16}
+
+    def pipeline(schedule: PolicySchedule | None) -> Way:
+        return dali_way(training_pipeline((images, labels), schedule, batch, **settings))
+
+    ways = {
+        "ours": pipeline(even_schedule(space, 1.0)),
+        "ours, p_tp = 0.35": pipeline(even_schedule(space, 0.35)),
+        "(a) ours without a policy": pipeline(None),
+        "(c) DataLoader and Pillow": loader_way(PillowArrays(images, labels, space), batch),
+    }
+    compare("32 px in memory", ways, batch, batches=40, rounds=5, tables=tables)
+
+
+# How a way runs: called with a number of batches, it returns the seconds they took.
+Way = Callable[[int], float]
+
+
+def dali_way(pipeline) -> Way:
+    def way(batches: int) -> float:
+        for _ in range(pipeline.prefetch_queue_depth + 1):  # made in the pause
+            pipeline.run()
+        start = time.perf_counter()
+        for _ in range(batches):
+            pipeline.run()
+        return time.perf_counter() - start
+
+    return way
+
+
+def loader_way(dataset: Dataset, batch: int) -> Way:
+    loader = DataLoader(
+        dataset,
+        batch,
+        shuffle=True,
+        num_workers=THREADS,
+        worker_init_fn=_one_thread,
+        drop_last=True,
+    )
+
+    def forever() -> Iterator:
+        while True:
+            yield from loader
+
+    def way(batches: int) -> float:
+        stream = forever()
+        for _ in range(loader.prefetch_factor * THREADS + 1):
+            next(stream)
+        start = time.perf_counter()
+        for _ in range(batches):
+            next(stream)
+        seconds = time.perf_counter() - start
+        stream.close()
+        return seconds
+
+    return way
+
+
+def _one_thread(worker: int) -> None:
+    torch.set_num_threads(1)
+
+
+def compare(data: str, ways: dict[str, Way], batch: int, batches: int, rounds: int, tables) -> None:
+    set_num_threads(THREADS)
+    torch.set_num_threads(THREADS)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            come_to_rest()
+            seconds[name].append(way(batches) / batches)
+    times = {name: Timing.of(each) for name, each in seconds.items()}
+    table = tables.get_or_make("Training pipelines", COLUMNS, NOTE)
+    for name, timing in times.items():
+        speed, low, high = (batch / t for t in (timing.median, timing.high, timing.low))
+        ratio = timing.median / times["ours"].median
+        table.add(data, name, f"{speed:.0f}", f"{low:.0f} … {high:.0f}", f"{ratio:.2f}×")
+
+
+def come_to_rest() -> None:
+    """Wait until this process's threads have nothing left to do."""
+    busy = True
+    while busy:
+        before = time.process_time()
+        time.sleep(0.05)
+        busy = time.process_time() - before > 0.005
+
+
+def with_rand_augment(folder: Path, batch: int):
+    """Our own graph with DALI's RandAugment in the place of the policy node."""
+    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali.auto_aug import rand_augment
+    from nvidia.dali.pipeline import do_not_convert
+
+    from ddas_gpu.pipelines import graph
+    from ddas_gpu.pipelines.building import prepare
+
+    feed, order = prepare(folder, training=True, batch_size=batch, epochs=MANY)
+    feed.epochs = order
+
+    @pipeline_def(
+        batch_size=batch, num_threads=THREADS, device_id=None, enable_conditionals=True, seed=0
+    )
+    def define():
+        given = do_not_convert(graph.given_by_host)(feed)
+        encoded = fn.io.file.read(given["paths"])
+        images = do_not_convert(graph.random_part)(encoded, given, feed.recipe, False)
+        images = rand_augment.rand_augment(images, n=2, m=10, shape=feed.recipe.size)
+        return do_not_convert(graph.finish)(images, None, feed.recipe), given["labels"]
+
+    return define()
+
+
+class WithPillow(Dataset):
+    """The standard transform and the policy on PIL images, as most people write it."""
+
+    def __init__(self, space: SearchSpace, mean, deviation) -> None:
+        self.steps, self.depth = steps_of(space), space.depth
+        self.mean = torch.tensor(mean).view(3, 1, 1)
+        self.deviation = torch.tensor(deviation).view(3, 1, 1)
+
+    def policy(self, image: Image.Image) -> Image.Image:
+        for _ in range(self.depth):
+            name, argument = random.choice(self.steps)
+            op = OPS[name]
+            if op.signed and random.random() < 0.5:
+                argument = -argument
+            arguments = [] if argument is None else [argument]
+            if op.centred:
+                arguments.append((random.randrange(image.width), random.randrange(image.height)))
+            image = op.pillow(image, *arguments)
+        return image
+
+    def tensor(self, image: Image.Image) -> torch.Tensor:
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+        return (pixels - self.mean) / self.deviation
+
+
+class PillowFiles(WithPillow):
+    def __init__(self, folder: Path, space: SearchSpace) -> None:
+        super().__init__(space, IMAGENET_MEAN, IMAGENET_DEVIATION)
+        source = FolderSource(folder)
+        # Many times over, so that epochs, at whose ends workers stop, are long.
+        self.files, self.labels = source.files * 20, np.tile(source.labels, 20)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        with Image.open(self.files[index]) as file:
+            image = file.convert("RGB")
+        image = image.resize((224, 224), Image.Resampling.BILINEAR, random_box(image))
+        if random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return self.tensor(self.policy(image)), int(self.labels[index])
+
+
+def random_box(image: Image.Image) -> tuple[int, int, int, int]:
+    for _ in range(10):
+        area = image.width * image.height * random.uniform(0.08, 1.0)
+        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
+        width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < width <= image.width and 0 < height <= image.height:
+            left = random.randint(0, image.width - width)
+            top = random.randint(0, image.height - height)
+            return left, top, left + width, top + height
+    return 0, 0, image.width, image.height
+
+
+class PillowArrays(WithPillow):
+    def __init__(self, images: np.ndarray, labels: np.ndarray, space: SearchSpace) -> None:
+        super().__init__(space, [125.0] * 3, [60.0] * 3)
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        image = Image.fromarray(self.images[index])
+        left, top = random.randint(-4, 4), random.randint(-4, 4)
+        image = image.crop((left, top, left + 32, top + 32))
+        if random.random() < 0.5:
+            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        tensor = self.tensor(self.policy(image))
+        top, left = random.randrange(32) - 8, random.randrange(32) - 8
+        tensor[:, max(top, 0) : top + 16, max(left, 0) : left + 16] = 0
+        return tensor, int(self.labels[index])

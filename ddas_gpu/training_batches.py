@@ -1,0 +1,172 @@
+"""The batches of a training: any step's on demand, so that a run resumes anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ddas_gpu.data.full_sets import FileSource, FullSets
+from ddas_gpu.data.sources import ArraySource
+from ddas_gpu.ops import augment
+from ddas_gpu.pipelines import loader
+from ddas_gpu.pipelines.building import prepare
+from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.recipe import Recipe
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.training_settings import TrainSettings
+
+Batch = tuple[torch.Tensor, torch.Tensor]  # float (B, 3, H, W), int64 (B,)
+
+
+class TrainingBatches(Protocol):
+    steps_per_epoch: int
+
+    def batch(self, step: int) -> Batch:
+        """The batch of a step, counted over all epochs: a pure function of its number."""
+        ...
+
+
+class TestBatches(Protocol):
+    def __iter__(self) -> Iterator[Batch]:
+        """All test images, once."""
+        ...
+
+
+class ArrayBatches:
+    """Images in memory, augmented where the network is."""
+
+    def __init__(self, feed: Feed, order: Any, device: torch.device) -> None:
+        self._feed, self._order, self._device = feed, order, device
+        # A last batch that is not full is left out; every epoch leaves out others.
+        self.steps_per_epoch = order.samples // order.batch_size
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        samples = self._order.batch(epoch, place)
+        made = self._feed.batch(epoch, samples)
+        pixels = torch.from_numpy(made["images"]).to(self._device)
+        if self._feed.schedule is not None:
+            policies, key, samples = self._feed.order(epoch, samples)
+            pixels = augment(pixels, policies, self._feed.schedule.space, key, samples=samples)
+        inputs = normalised(pixels, self._feed.recipe)
+        if "holes" in made:
+            cut_holes(inputs, made["holes"], self._feed.recipe.cutout)
+        labels = torch.from_numpy(made["labels"][:, 0].astype(np.int64))
+        return inputs, labels.to(self._device)
+
+
+class ArrayTest:
+    """Test images in memory, as they are."""
+
+    def __init__(self, source: ArraySource, recipe: Recipe, size: int, device: torch.device):
+        self._source, self._recipe, self._size, self._device = source, recipe, size, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        for start in range(0, len(self._source.labels), self._size):
+            part = slice(start, start + self._size)
+            pixels = torch.from_numpy(self._source.images[part]).to(self._device)
+            labels = torch.from_numpy(self._source.labels[part]).to(self._device)
+            yield normalised(pixels, self._recipe), labels
+
+
+class FileBatches:
+    """Image files, read and augmented by `ddas_gpu.loader` ahead of the network."""
+
+    def __init__(self, batches: Any) -> None:
+        self._loader = batches
+        self.steps_per_epoch = len(batches)
+        self._next: int | None = None
+        self._iterator: Iterator[Batch] = iter(())
+
+    def batch(self, step: int) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if step != self._next:
+            here = {"epoch": epoch, "batch": place, "memory": None}
+            self._loader.load_state_dict(self._loader.state_dict() | here)
+            self._iterator = iter(self._loader)
+        elif place == 0:
+            next(self._iterator, None)  # lets the last epoch come to its end
+            self._iterator = iter(self._loader)
+        self._next = step + 1
+        return next(self._iterator)
+
+
+def open_batches(
+    settings: TrainSettings,
+    sets: FullSets,
+    schedule: PolicySchedule | None,
+    device: torch.device,
+) -> tuple[TrainingBatches, TestBatches]:
+    """The batches of a training, and those of its evaluation."""
+    data, training = settings.data, settings.training
+    if training.batch > len(sets.train.labels):
+        raise ValueError(
+            f"--batch {training.batch} is larger than the set, which has "
+            f"{len(sets.train.labels)} training images"
+        )
+    common = {
+        "schedule": schedule,
+        "batch_size": training.batch,
+        "epochs": training.epochs,
+        "seed": settings.run.seed,
+        "padding": data.padding,
+        "flip": data.flip,
+        "cutout": data.cutout,
+    }
+    if isinstance(sets.train, FileSource):
+        return _from_files(settings, sets, device, common)
+    arrays = (sets.train.images, sets.train.labels)
+    feed, order = prepare(arrays, training=True, **common)
+    test = ArrayTest(sets.test, feed.recipe, training.test_batch, device)
+    return ArrayBatches(feed, order, device), test
+
+
+def _from_files(
+    settings: TrainSettings, sets: FullSets, device: torch.device, common: dict[str, Any]
+) -> tuple[TrainingBatches, TestBatches]:
+    data = settings.data
+    options = {
+        "size": data.image_size,
+        "crop": data.crop,
+        "device": "gpu" if device.type == "cuda" else "cpu",
+        "on_bad_files": None if data.bad_files == "trust" else data.bad_files,
+        "num_threads": settings.run.threads,
+    }
+    train = loader(sets.train, drop_last=True, **common, **options)
+    size = settings.training.test_batch
+    test = loader(sets.test, training=False, batch_size=size, **options)
+    return FileBatches(train), EveryTime(test)
+
+
+class EveryTime:
+    """The same pass over a loader again and again."""
+
+    def __init__(self, batches: Any) -> None:
+        self._loader = batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._loader.set_epoch(0)
+        return iter(self._loader)
+
+
+def normalised(pixels: torch.Tensor, recipe: Recipe) -> torch.Tensor:
+    """uint8 (B, H, W, 3) to float (B, 3, H, W) with mean 0 and deviation 1."""
+    mean, deviation = (
+        torch.tensor(values, dtype=torch.float32, device=pixels.device)
+        for values in (recipe.mean, recipe.deviation)
+    )
+    return ((pixels.float() - mean) / deviation).movedim(-1, -3).contiguous()
+
+
+def cut_holes(inputs: torch.Tensor, corners: np.ndarray, side: int) -> None:
+    """Cutout: a square of 0, the mean colour, from each corner (row, column) on."""
+    first = torch.from_numpy(corners).to(inputs.device).long()
+    inside = []
+    for axis, length in enumerate(inputs.shape[2:]):
+        place = torch.arange(length, device=inputs.device) - first[:, axis, None]
+        inside.append((place >= 0) & (place < side))
+    rows, columns = inside
+    inputs.masked_fill_((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
