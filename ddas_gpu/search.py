@@ -119,6 +119,10 @@ def run(settings: SearchSettings) -> int:
     else:
         folder = RunFolder.create(settings, search.train)
     with folder:
+        print(
+            f"searching {len(space)} candidates in {search.total_steps} steps: {folder.path}",
+            file=sys.stderr,
+        )
         received = carry_out(search, folder)
         if received is not None:
             again = f"{PROGRAM} --resume --out {shlex.quote(str(folder.path))}"
