@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from ddas_gpu.ops.table import Argument, PixelScale, find
+from ddas_gpu.ops.box_table import find_any
+from ddas_gpu.ops.table import Argument, PixelScale
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Candidate:
     level: float | None = None
 
     def __post_init__(self) -> None:
-        law = find(self.op).law
+        law = find_any(self.op).op.law
         if law is None and self.level is not None:
             raise ValueError(f"{self.op} has no magnitude, but was given level {self.level!r}")
         if law is not None and not _is_level(self.level):
@@ -48,6 +49,7 @@ class SearchSpace(Sequence[Candidate]):
     candidates: tuple[Candidate, ...]
     depth: int = 2
     scale: PixelScale = PixelScale()
+    fill: int = 0  # the grey that comes from outside the image, and that Cutout leaves
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
@@ -58,6 +60,8 @@ class SearchSpace(Sequence[Candidate]):
             raise ValueError(f"candidates given twice: {', '.join(sorted(repeated))}")
         if not isinstance(self.depth, int) or self.depth < 1:
             raise ValueError(f"depth is the number of ops in a policy, 1 or more: {self.depth!r}")
+        if not isinstance(self.fill, int) or not 0 <= self.fill <= 255:
+            raise ValueError(f"fill is a grey from 0 to 255, not {self.fill!r}")
 
     @classmethod
     def of(
@@ -66,18 +70,19 @@ class SearchSpace(Sequence[Candidate]):
         levels: Iterable[float] = (),
         depth: int = 2,
         scale: PixelScale = PixelScale(),
+        fill: int = 0,
     ) -> SearchSpace:
         """Every op in the order given; those with a magnitude once at each level."""
         levels = tuple(levels)
         candidates = []
         for name in ops:
-            if find(name).law is None:
+            if find_any(name).op.law is None:
                 candidates.append(Candidate(name))
             elif levels:
                 candidates.extend(Candidate(name, level) for level in levels)
             else:
                 raise ValueError(f"{name} has a magnitude: give the space at least one level")
-        return cls(tuple(candidates), depth, scale)
+        return cls(tuple(candidates), depth, scale, fill)
 
     @classmethod
     def preset(cls, name: str) -> SearchSpace:
@@ -102,13 +107,14 @@ class SearchSpace(Sequence[Candidate]):
     def argument(self, index: int) -> Argument:
         """The concrete argument of candidate `index`, before any random sign."""
         candidate = self.candidates[index]
-        law = find(candidate.op).law
+        law = find_any(candidate.op).op.law
         return None if law is None else law(candidate.level, self.scale)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "depth": self.depth,
             "scale": {"translate": self.scale.translate, "cutout": self.scale.cutout},
+            "fill": self.fill,
             "candidates": [[c.op] if c.level is None else [c.op, c.level] for c in self],
         }
 
@@ -117,15 +123,15 @@ class SearchSpace(Sequence[Candidate]):
         """Inverse of `to_json`; also takes the short form {"ops": [...], "levels": [...]}."""
         try:
             scale = PixelScale(**content.get("scale", {}))
-            depth = content.get("depth", 2)
+            depth, fill = content.get("depth", 2), content.get("fill", 0)
             if "candidates" in content:
                 candidates = tuple(Candidate(*entry) for entry in content["candidates"])
-                return cls(candidates, depth, scale)
-            return cls.of(content["ops"], content.get("levels", ()), depth, scale)
+                return cls(candidates, depth, scale, fill)
+            return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(
                 'a search space is written {"candidates": [["Invert"], ["Rotate", 6], …]} or '
-                f'{{"ops": […], "levels": […]}}, with "depth" and "scale" if wanted: {error}'
+                f'{{"ops": […], "levels": […]}}, with "depth", "scale", "fill" if wanted: {error}'
             ) from None
 
     @classmethod
@@ -144,6 +150,15 @@ GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY")
 TONES = ("Solarize", "Color", "Contrast", "Brightness", "Sharpness")
 CLASSIFICATION = (*PLAIN, "Rotate", "Posterize", *GEOMETRIC, *TONES)
 
+# Colours for the whole image, moves with the boxes, and ops on what is inside the boxes.
+DETECTION = (
+    *("Identity", "AutoContrast", "Equalize", "Posterize", "Solarize", "SolarizeAdd"),
+    *("Color", "Contrast", "Brightness", "Sharpness", "Cutout", "BBox_Cutout"),
+    *(f"{name}_BBox" for name in ("Rotate", *GEOMETRIC)),
+    *(f"{name}_Only_BBoxes" for name in ("Rotate", *GEOMETRIC, "Flip")),
+    *(f"{name}_Only_BBoxes" for name in ("Solarize", "Equalize", "Cutout")),
+)
+
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
     "svhn": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
@@ -151,6 +166,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ops": (*CLASSIFICATION, "Cutout"),
         "levels": (7, 14),
         "scale": PixelScale(translate=100, cutout=40),
+    },
+    "coco": {
+        "ops": DETECTION,
+        "levels": (4, 6, 8),
+        "scale": PixelScale(translate=250, cutout=100),
+        "fill": 128,
     },
     # The paper replaces Rotate by Rotate90, with one magnitude and one op a policy.
     "sanity": {

@@ -8,15 +8,16 @@
 // The host launches blocks of 32 x 16 threads: a warp reads 32 neighbouring pixels of a row.
 #define BLOCK_THREADS 512
 
-struct Job {  // one op on one image: from `in` to the dense `out`, which never overlap
+struct Job {  // one op on one image or rectangle: from `in` to `out`, which never overlap
     const Task* task;
     const byte* in;
     int pitch;
     byte* out;
+    int out_pitch;
     int height, width;
 
     PIXEL const byte* at(int x, int y) const { return in + (long long)y * pitch + 3 * x; }
-    PIXEL byte* to(int x, int y) const { return out + ((long long)y * width + x) * 3; }
+    PIXEL byte* to(int x, int y) const { return out + (long long)y * out_pitch + 3 * x; }
 };
 
 // What the threads of a block share while they work on an op that looks at the whole image first.
@@ -54,6 +55,11 @@ PIXEL void copy(const Job& job) {
 PIXEL void solarize_image(const Job& job) {
     int threshold = job.task->ints[0];
     map_bytes(job, [=](byte v, int) { return solarize_pixel(v, threshold); });
+}
+
+PIXEL void solarize_add_image(const Job& job) {
+    int addition = job.task->ints[0];
+    map_bytes(job, [=](byte v, int) { return solarize_add_pixel(v, addition); });
 }
 
 PIXEL void posterize_image(const Job& job) {
@@ -204,26 +210,28 @@ PIXEL void gather_image(const Job& job) {
         bool inside = from_x >= 0 && from_x < job.width && from_y >= 0 && from_y < job.height;
         const byte* from = job.at(from_x, from_y);
         byte* to = job.to(x, y);
-        for (int c = 0; c < 3; ++c) to[c] = inside ? from[c] : 0;
+        for (int c = 0; c < 3; ++c) to[c] = inside ? from[c] : task.fill;
     });
 }
 
 PIXEL void cutout_image(const Job& job) {
-    int side = job.task->ints[0];
-    int left = drawn_coordinate(job.task->draw[0], job.width) - side / 2;
-    int top = drawn_coordinate(job.task->draw[1], job.height) - side / 2;
+    int width = job.task->ints[0], height = job.task->ints[1], fill = job.task->fill;
+    int left = drawn_coordinate(job.task->draw[0], job.width) - width / 2;
+    int top = drawn_coordinate(job.task->draw[1], job.height) - height / 2;
     for_pixels(job, [&](int x, int y) {
         const byte* from = job.at(x, y);
         byte* to = job.to(x, y);
-        bool cut = x >= left && x < left + side && y >= top && y < top + side;
-        for (int c = 0; c < 3; ++c) to[c] = cut ? 0 : from[c];
+        bool cut = x >= left && x < left + width && y >= top && y < top + height;
+        for (int c = 0; c < 3; ++c) to[c] = cut ? fill : from[c];
     });
 }
 
 PIXEL void run(const Job& job, Shared& shared) {
     switch (job.task->primitive) {
+        case PRIMITIVE_COPY: return copy(job);
         case PRIMITIVE_GATHER: return gather_image(job);
         case PRIMITIVE_SOLARIZE: return solarize_image(job);
+        case PRIMITIVE_SOLARIZE_ADD: return solarize_add_image(job);
         case PRIMITIVE_POSTERIZE: return posterize_image(job);
         case PRIMITIVE_AUTOCONTRAST: return autocontrast_image(job, shared);
         case PRIMITIVE_EQUALIZE: return equalize_image(job, shared);
@@ -237,8 +245,8 @@ PIXEL void run(const Job& job, Shared& shared) {
     }
 }
 
-// The only task of a picture, straight from source to target.
-PIXEL Job only_job(const Picture& picture, const Task* tasks) {
-    return {tasks + picture.first, picture.source, picture.source_pitch,
-            picture.target,        picture.height, picture.width};
+// The first task of a picture, straight from source to target.
+PIXEL Job first_job(const Picture& picture, const Task* tasks) {
+    return {tasks + picture.first, picture.source, picture.source_pitch, picture.target,
+            3 * picture.width,     picture.height, picture.width};
 }

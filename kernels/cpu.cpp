@@ -20,14 +20,15 @@ struct Source {
     const byte* row(int y) const { return data + std::ptrdiff_t(y) * pitch; }
 };
 
-struct Job {  // one op on one image: from `in` to the dense `out`
+struct Job {  // one op on one image or rectangle: from `in` to `out`, which never overlap
     const Task& task;
     Source in;
     byte* out;
+    int out_pitch;
     int height, width;
 
     int row_bytes() const { return 3 * width; }
-    byte* out_row(int y) const { return out + std::ptrdiff_t(y) * row_bytes(); }
+    byte* out_row(int y) const { return out + std::ptrdiff_t(y) * out_pitch; }
     std::int64_t pixels() const { return std::int64_t(height) * width; }
 };
 
@@ -35,7 +36,7 @@ struct Job {  // one op on one image: from `in` to the dense `out`
 // The count is a multiple of 3, and every call starts at a red byte.
 template <class Work>
 void for_rows(const Job& job, Work work) {
-    if (job.in.pitch == job.row_bytes()) {
+    if (job.in.pitch == job.row_bytes() && job.out_pitch == job.row_bytes()) {
         work(job.in.data, job.out, 3 * job.pixels());
     } else {
         for (int y = 0; y < job.height; ++y)
@@ -271,11 +272,11 @@ void gather(const Job& job) {
         Span span = inside(yy, a[3], job.height, inside(xx, a[0], job.width, {0, job.width}));
         byte* to = job.out_row(y);
         if (span.begin >= span.end) {
-            std::memset(to, 0, job.row_bytes());
+            std::memset(to, task.fill, job.row_bytes());
             continue;
         }
-        std::memset(to, 0, 3 * span.begin);
-        std::memset(to + 3 * span.end, 0, 3 * (job.width - span.end));
+        std::memset(to, task.fill, 3 * span.begin);
+        std::memset(to + 3 * span.end, task.fill, 3 * (job.width - span.end));
         if (a[0] == one && a[3] == 0) {
             const byte* from = job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin);
             std::memcpy(to + 3 * span.begin, from, 3 * (span.end - span.begin));
@@ -297,14 +298,13 @@ void gather(const Job& job) {
 
 void cutout(const Job& job) {
     copy(job);
-    int side = job.task.ints[0];
-    int left = drawn_coordinate(job.task.draw[0], job.width) - side / 2;
-    int top = drawn_coordinate(job.task.draw[1], job.height) - side / 2;
-    int right = left + side < job.width ? left + side : job.width;
-    int bottom = top + side < job.height ? top + side : job.height;
-    left = left > 0 ? left : 0;
-    for (int y = top > 0 ? top : 0; y < bottom; ++y)
-        if (left < right) std::memset(job.out_row(y) + 3 * left, 0, 3 * (right - left));
+    int width = job.task.ints[0], height = job.task.ints[1];
+    int left = drawn_coordinate(job.task.draw[0], job.width) - width / 2;
+    int top = drawn_coordinate(job.task.draw[1], job.height) - height / 2;
+    int right = std::min(left + width, job.width), bottom = std::min(top + height, job.height);
+    left = std::max(left, 0);
+    for (int y = std::max(top, 0); y < bottom; ++y)
+        if (left < right) std::memset(job.out_row(y) + 3 * left, job.task.fill, 3 * (right - left));
 }
 
 // --------------------------------------------------------------------------------------------------
@@ -313,10 +313,13 @@ void run(const Job& job) {
     int number = job.task.ints[0];
     float factor = job.task.factor;
     switch (job.task.primitive) {
+        case PRIMITIVE_COPY: return copy(job);
         case PRIMITIVE_GATHER: return gather(job);
         case PRIMITIVE_SOLARIZE:
             if (number > 255) return copy(job);
             return map_bytes(job, [t = byte(number)](byte v) { return solarize_pixel(v, t); });
+        case PRIMITIVE_SOLARIZE_ADD:
+            return map_bytes(job, [=](byte v) { return solarize_add_pixel(v, number); });
         case PRIMITIVE_POSTERIZE:
             return map_bytes(job, [=](byte v) { return posterize_pixel(v, number); });
         case PRIMITIVE_AUTOCONTRAST: return autocontrast(job);
@@ -333,15 +336,30 @@ void run(const Job& job) {
     }
 }
 
+// An op on a rectangle of `image`: into the spare memory, then back to its place.
+void run_in_place(const Task& task, byte* image, int pitch, byte* spare) {
+    byte* place = image + std::ptrdiff_t(task.top) * pitch + 3 * task.left;
+    int row = 3 * task.width;
+    run({task, {place, pitch}, spare, row, task.height, task.width});
+    copy({task, {spare, row}, place, pitch, task.height, task.width});
+}
+
 void run_chain(const Picture& picture, const Task* tasks, byte* scratch) {
     static const Task nothing = {};
+    const int row = 3 * picture.width, height = picture.height, width = picture.width;
     Source in{picture.source, picture.source_pitch};
-    if (picture.count == 0) copy({nothing, in, picture.target, picture.height, picture.width});
-    for (int i = 0; i < picture.count; ++i) {
-        // The stages take turns so that the last one writes the target.
-        byte* out = (picture.count - i) % 2 ? picture.target : scratch;
-        run({tasks[picture.first + i], in, out, picture.height, picture.width});
-        in = {out, 3 * picture.width};
+    if (picture.count == 0) copy({nothing, in, picture.target, row, height, width});
+    byte* image = nullptr;  // the latest state, once it is no longer the source
+    for (int i = 0, whole = picture.whole; i < picture.count; ++i) {
+        const Task& task = tasks[picture.first + i];
+        if (task.width) {
+            run_in_place(task, image, row, image == picture.target ? scratch : picture.target);
+        } else {
+            // These take turns so that the last one writes the target.
+            image = whole-- % 2 ? picture.target : scratch;
+            run({task, in, image, row, height, width});
+            in = {image, row};
+        }
     }
 }
 

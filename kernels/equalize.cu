@@ -5,5 +5,5 @@
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
 equalize(const Picture* pictures, const Task* tasks) {
     __shared__ Shared shared;
-    equalize_image(only_job(pictures[blockIdx.x], tasks), shared);
+    equalize_image(first_job(pictures[blockIdx.x], tasks), shared);
 }

@@ -2,21 +2,23 @@
 // PRIMITIVE_* codes come from the op table as compiler definitions, so they are written down once.
 #pragma once
 
-struct Task {          // one op on one image
+struct Task {          // one op on one image, or in place on a rectangle of it
     int primitive;     // PRIMITIVE_*
     float factor;      // of the blends
-    int ints[6];       // affine coefficients, threshold, mask or side
+    int ints[6];       // affine coefficients, threshold, mask or sides
     unsigned draw[2];  // uniform on 0..2^32-1, fresh for every image and op: Cutout's centre
+    int left, top, width, height;  // of the rectangle; width 0: the whole image
+    int fill;          // what comes from outside the image, and what Cutout leaves
 };
 
 struct Picture {  // one image and its chain of ops: tasks[first], …, tasks[first + count - 1]
     const unsigned char* source;
     unsigned char* target;
-    unsigned char* scratch;  // as large as the target; used by the GPU when count > 1
+    unsigned char* scratch;  // as large as the target; used when count > 1
     int height, width;
     int source_pitch;  // bytes from one row to the next; target and scratch are dense
     int first, count;  // count 0: a copy
-    int unused;
+    int whole;         // how many of the tasks are on the whole image; the first one is
 };
 
-static_assert(sizeof(Task) == 40 && sizeof(Picture) == 48, "the records of marshal.py");
+static_assert(sizeof(Task) == 60 && sizeof(Picture) == 48, "the records of marshal.py");

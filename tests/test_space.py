@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ddas_gpu import Candidate, SearchSpace
 from ddas_gpu.ops import OPS, PixelScale
+from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.space import PRESETS
 
 RELEASED_ORDER = (
@@ -29,7 +30,7 @@ def test_cifar_is_the_space_of_the_released_policies():
 
 @pytest.mark.parametrize(
     ("name", "size", "depth"),
-    [("svhn", 52, 2), ("imagenet", 32, 2), ("sanity", 19, 1), ("digits", None, 2)],
+    [("svhn", 52, 2), ("imagenet", 32, 2), ("coco", 68, 2), ("sanity", 19, 1), ("digits", None, 2)],
 )
 def test_presets(name, size, depth):
     space = SearchSpace.preset(name)
@@ -64,9 +65,10 @@ candidates = st.sampled_from(sorted(OPS)).flatmap(
     st.lists(candidates, min_size=1, max_size=70, unique=True),
     st.integers(1, 5),
     st.builds(PixelScale, st.integers(1, 300), st.integers(1, 300)),
+    st.integers(0, 255),
 )
-def test_json_round_trip(chosen, depth, scale):
-    space = SearchSpace(tuple(chosen), depth, scale)
+def test_json_round_trip(chosen, depth, scale, fill):
+    space = SearchSpace(tuple(chosen), depth, scale, fill)
     assert SearchSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
 
 
@@ -98,6 +100,7 @@ def test_a_space_is_a_sequence():
         (lambda: SearchSpace.of(["Rotate"]), "at least one level"),
         (lambda: SearchSpace.of(["Invert", "Invert"]), "given twice: Invert"),
         (lambda: SearchSpace.of(["Invert"], depth=0), "1 or more: 0"),
+        (lambda: SearchSpace.of(["Invert"], fill=256), "0 to 255, not 256"),
         (lambda: SearchSpace.from_json({"candidates": 3}), "search space is written"),
         (lambda: SearchSpace.from_json([1]), "search space is written"),
         (lambda: SearchSpace.from_json({"ops": ["Invert"], "scale": {"tr": 1}}), "tr"),
@@ -117,4 +120,5 @@ def test_a_file_that_is_not_json(tmp_path):
 
 
 def test_every_preset_uses_declared_ops_only():
-    assert all(candidate.op in OPS for name in PRESETS for candidate in SearchSpace.preset(name))
+    declared = {*OPS, *BOX_OPS}
+    assert {c.op for name in PRESETS for c in SearchSpace.preset(name)} <= declared

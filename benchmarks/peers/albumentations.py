@@ -17,9 +17,11 @@ from peers.common import Call, argument_of, for_each
 os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would look for a newer version on the network
 
 
-def albumentations(name: str, images: np.ndarray, threads: int = 1) -> Call:
+def albumentations(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
     """The nearest transform on every image of the batch."""
     transform = _transform(name)
+    if transform is None:
+        return None
     return for_each(images, lambda image: transform(image=image), threads)
 
 
@@ -67,4 +69,4 @@ def _transform(name: str):
     }  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return makers[name]()
+        return makers[name]() if name in makers else None

@@ -7,13 +7,15 @@ import numpy as np
 from peers.common import Call, argument_of
 
 
-def kornia(name: str, images: np.ndarray, threads: int = 1) -> Call:
+def kornia(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
     """The nearest function of kornia, or of torch where kornia has none, on the batch."""
     import torch
 
     torch.set_num_threads(threads)
     batch = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
-    function = _functions(batch)[name]
+    function = _functions(batch).get(name)
+    if function is None:
+        return None
 
     @torch.no_grad()
     def call() -> None:

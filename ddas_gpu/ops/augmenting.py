@@ -13,7 +13,7 @@ import numpy as np
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.draws import Draws, draw
-from ddas_gpu.ops.marshal import Request, chains_for, pictures_for, steps_of
+from ddas_gpu.ops.marshal import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def augment(
         raise ValueError(f"{len(policies)} policies for {len(source)} images: give one an image")
     draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
     out = arrays.empty_like(images) if out is None else out
-    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws), backend)
+    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws, space.fill), backend)
     return out
 
 
@@ -108,7 +108,7 @@ def versions(
         raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
     tiled = replace(source, addresses=np.tile(source.addresses, count + 1))
     flat = out.reshape(((count + 1) * batch, *images.shape[1:]))
-    _run(tiled, flat, Request(steps_of(space), chosen, draws), backend)
+    _run(tiled, flat, Request(steps_of(space), chosen, draws, space.fill), backend)
     return out
 
 
@@ -151,18 +151,28 @@ def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.
 
 
 def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
-    target = arrays.read(out, "out", writable=True)
-    arrays.check_target(target, source)
-    chains = chains_for(request, source.sizes)
-    backend = choose_backend(backend, source)
-    if backend == "cpu":
-        native.run(pictures_for(source, target, chains), chains.tasks)
-    elif backend == "cuda":
-        cuda.run(pictures_for(source, target, chains), chains.tasks, source)
-    else:
+    if choose_backend(backend, source) == "kornia":
         from ddas_gpu.ops import fallback
 
-        fallback.run(source, target, request)
+        chains_for(request, source.sizes)  # for what it refuses
+        fallback.run(source, _target(source, out), request)
+    else:
+        run_chains(source, out, chains_for(request, source.sizes), backend)
+
+
+def run_chains(source: Batch, out: Images, chains: Chains, backend: str) -> None:
+    """Have the kernels do the tasks, from the source to `out`."""
+    pictures = pictures_for(source, _target(source, out), chains)
+    if choose_backend(backend, source) == "cpu":
+        native.run(pictures, chains.tasks)
+    else:
+        cuda.run(pictures, chains.tasks, source)
+
+
+def _target(source: Batch, out: Images) -> Batch:
+    target = arrays.read(out, "out", writable=True)
+    arrays.check_target(target, source)
+    return target
 
 
 def choose_backend(backend: str, batch: Batch) -> str:

@@ -78,6 +78,8 @@ class CudaTarget:
 
 def kernel_for(pictures: np.ndarray, tasks: np.ndarray) -> str:
     """The name of the kernel that serves this batch."""
+    if tasks["region"][:, 2].any():
+        return "augment_parts"
     if (pictures["count"] == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
         return OWN_KERNELS.get(tasks["primitive"][0], "augment")
     return "augment"

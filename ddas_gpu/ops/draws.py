@@ -30,12 +30,14 @@ class Draws(NamedTuple):
 NOTHING_DRAWN = Draws(np.zeros((1, 1), bool), np.zeros((1, 1, 2), np.uint32))  # for all samples
 
 
-def draw(seed: int, samples: np.ndarray, stages: int) -> Draws:
-    """Draws for every sample index in `samples` (n,) at stages 0..stages-1."""
-    if stages > MOST_STAGES:
-        raise ValueError(f"at most {MOST_STAGES} ops an image, not {stages}")
+def draw(seed: int, samples: np.ndarray, stages: int, first: int = 0) -> Draws:
+    """Draws for every sample index in `samples` (n,) at `stages` stages from `first` on."""
+    if first + stages > MOST_STAGES:
+        raise ValueError(f"at most {MOST_STAGES} draws an image, not {first + stages}")
     counters = samples.astype(np.uint64)[:, None] * MOST_STAGES
-    words = (counters + np.arange(stages, dtype=np.uint64)) * _STEP + _hash(seed & _MASK)
+    words = (counters + np.arange(first, first + stages, dtype=np.uint64)) * _STEP + _hash(
+        seed & _MASK
+    )
     words = (words ^ (words >> 30)) * _FIRST
     words = (words ^ (words >> 27)) * _SECOND
     words ^= words >> 31

@@ -16,6 +16,8 @@ from ddas_gpu.ops.table import find
 
 def run(source: Batch, target: Batch, request: Request) -> None:
     """Like the kernels, but grouped: images of one size that share an op go together."""
+    if request.fill:
+        raise ValueError(f"the torch back end fills with 0 only, not with {request.fill}")
     images, results = _images(source), _images(target)
     policies, negative, position = (
         np.broadcast_to(field, (len(source), *field.shape[1:]))

@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
-from ddas_gpu.ops.table import Argument, Primitive, find
+from ddas_gpu.ops.table import Argument, Numbers, Op, Primitive, find
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Batch, Sizes
     from ddas_gpu.space import SearchSpace
 
 TASK = np.dtype(
-    [("primitive", "<i4"), ("factor", "<f4"), ("ints", "<i4", 6), ("draw", "<u4", 2)], align=True
+    [
+        ("primitive", "<i4"),
+        ("factor", "<f4"),
+        ("ints", "<i4", 6),
+        ("draw", "<u4", 2),
+        ("region", "<i4", 4),  # left, top, width, height; width 0: the whole image
+        ("fill", "<i4"),
+    ],
+    align=True,
 )
 PICTURE = np.dtype(
     [
@@ -27,7 +36,7 @@ PICTURE = np.dtype(
         ("source_pitch", "<i4"),
         ("first", "<i4"),
         ("count", "<i4"),
-        ("unused", "<i4"),
+        ("whole", "<i4"),
     ],
     align=True,
 )
@@ -58,7 +67,7 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
         op = find(name)
         for task, value in zip(row, (argument, -argument if op.signed else argument), strict=True):
             try:
-                numbers = _numbers(op, value, height, width)
+                numbers = numbers_of(op, value, height, width)
             except ValueError:
                 task["primitive"] = REFUSED
                 continue
@@ -69,7 +78,8 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
     return TaskTable(table, bool((table["primitive"] == REFUSED).any()))
 
 
-def _numbers(op, argument, height, width):
+def numbers_of(op: Op, argument: Argument, height: int, width: int) -> Numbers:
+    """The op's numbers at this image size, or a ValueError that says why there are none."""
     if op.square and height != width:
         raise ValueError(f"{op.name} needs square images, not {height}x{width} pixels")
     return op.numbers(argument, height, width)
@@ -78,6 +88,9 @@ def _numbers(op, argument, height, width):
 @lru_cache(maxsize=64)
 def steps_of(space: SearchSpace) -> tuple[Step, ...]:
     """The op and argument of every candidate."""
+    for candidate in space:
+        if candidate.op in BOX_OPS:
+            raise ValueError(f"{candidate.op} needs boxes: use ddas_gpu.ops.augment_boxes")
     return tuple((candidate.op, space.argument(i)) for i, candidate in enumerate(space))
 
 
@@ -87,6 +100,7 @@ class Request(NamedTuple):
     steps: tuple[Step, ...]
     policies: np.ndarray  # (B or 1, stages) indices into `steps`, -1 for nothing
     draws: Draws
+    fill: int = 0
 
     @classmethod
     def same_for_all(cls, op: str, argument: Argument) -> Request:
@@ -103,6 +117,7 @@ class Chains(NamedTuple):
     tasks: np.ndarray
     first: np.ndarray  # int32 (B or 1,)
     count: np.ndarray
+    whole: np.ndarray  # how many of the tasks are on the whole image
 
 
 def chains_for(request: Request, sizes: Sizes) -> Chains:
@@ -121,7 +136,7 @@ def _chains(request: Request, sizes: Sizes) -> Chains:
     tasks = _tasks(request, sizes)
     keep = tasks["primitive"] != COPY
     count = keep.sum(axis=1, dtype=np.int32)
-    return Chains(tasks[keep], count.cumsum(dtype=np.int32) - count, count)
+    return Chains(tasks[keep], count.cumsum(dtype=np.int32) - count, count, count)
 
 
 def pictures_for(source: Batch, target: Batch, chains: Chains) -> np.ndarray:
@@ -135,12 +150,13 @@ def pictures_for(source: Batch, target: Batch, chains: Chains) -> np.ndarray:
     pictures["source_pitch"] = source.pitches
     pictures["first"] = chains.first
     pictures["count"] = chains.count
+    pictures["whole"] = chains.whole
     return pictures
 
 
 def _tasks(request: Request, sizes: Sizes) -> np.ndarray:
     """(B or 1, stages) TASK records, COPY where there is nothing to do."""
-    steps, policies, draws = request
+    steps, policies, draws, fill = request
     signs = draws.negative.view(np.int8)
     if one_size(sizes):
         table = task_table(steps, *sizes)
@@ -154,6 +170,7 @@ def _tasks(request: Request, sizes: Sizes) -> np.ndarray:
     if refuses:
         _check_refusals(steps, policies, sizes, tasks)
     tasks["draw"] = draws.position
+    tasks["fill"] = fill
     return tasks
 
 
@@ -165,5 +182,5 @@ def _check_refusals(steps, policies, sizes, tasks):
     policies = np.broadcast_to(policies, tasks.shape)
     for image, stage in np.argwhere(tasks["primitive"] == REFUSED):
         name, argument = steps[policies[image, stage]]
-        _numbers(find(name), argument, *(sizes if one_size(sizes) else sizes[image]))
+        numbers_of(find(name), argument, *(sizes if one_size(sizes) else sizes[image]))
         raise ValueError(f"{name} by ±{argument} is not possible for image {image}")

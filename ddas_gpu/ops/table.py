@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from numbers import Real
+from typing import Any
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
@@ -25,6 +26,7 @@ class Primitive(IntEnum):
     COPY = 0
     GATHER = auto()  # ints: Pillow's 16.16 affine coefficients
     SOLARIZE = auto()  # ints: threshold
+    SOLARIZE_ADD = auto()  # ints: what is added to the darker half
     POSTERIZE = auto()  # ints: mask
     AUTOCONTRAST = auto()
     EQUALIZE = auto()
@@ -34,7 +36,7 @@ class Primitive(IntEnum):
     SHARPNESS = auto()  # factor
     SMOOTH = auto()
     BLUR = auto()
-    CUTOUT = auto()  # ints: side; the centre is drawn
+    CUTOUT = auto()  # ints: width, height; the centre is drawn
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,21 @@ class Op:
     """One row of the table."""
 
     name: str
-    pillow: Callable[..., Image.Image]  # (image, argument) or, if centred, (image, side, centre)
+    # (image, argument), if centred (image, side, centre); those that fill also take `fill`
+    pillow: Callable[..., Image.Image]
     primitive: Primitive
     numbers: Callable[[Argument, int, int], Numbers]  # (argument, height, width)
+    matrix: Callable[[Argument, int, int], AffineMatrix] | None  # of the ops that move pixels
     law: Callable[[float, PixelScale], float | int] | None
     signed: bool
     accepts: Range | None
     square: bool  # defined on square images only
     centred: bool  # acts around a point drawn for each image
+
+    @property
+    def fills(self) -> bool:
+        """Whether pixels may come from outside the image, or be cut out of it."""
+        return self.primitive in (Primitive.GATHER, Primitive.CUTOUT) and self.law is not None
 
     def check(self, argument: Argument) -> Argument:
         """The argument as the kernels want it, or a ValueError that says what is accepted."""
@@ -103,11 +112,14 @@ class Op:
 
 OPS: dict[str, Op] = {}
 
+AffineMatrix = tuple[float, float, float, float, float, float]
+
 
 def op(
     primitive: Primitive,
     numbers: Callable[[Argument, int, int], Numbers] = lambda argument, height, width: Numbers(),
     *,
+    matrix: Callable[[Argument, int, int], AffineMatrix] | None = None,
     law: Callable[[float, PixelScale], float | int] | None = None,
     accepts: Range | None = None,
     signed: bool = False,
@@ -120,7 +132,9 @@ def op(
         name = pillow.__name__
         if name in OPS:
             raise ValueError(f"op {name!r} is declared twice")
-        OPS[name] = Op(name, pillow, primitive, numbers, law, signed, accepts, square, centred)
+        OPS[name] = Op(
+            name, pillow, primitive, numbers, matrix, law, signed, accepts, square, centred
+        )
         return pillow
 
     return declare
@@ -133,16 +147,21 @@ def find(name: str) -> Op:
     return OPS[name]
 
 
-# --- the numbers of the geometric ops -------------------------------------------------------------
+def geometric(
+    matrix: Callable[[Argument, int, int], AffineMatrix], **declaration: Any
+) -> Callable[[Callable[..., Image.Image]], Callable[..., Image.Image]]:
+    """An op that moves pixels: output (x, y) reads input (ax + by + c, dx + ey + f)."""
 
-AffineMatrix = tuple[float, float, float, float, float, float]
+    def numbers(argument: Argument, height: int, width: int) -> Numbers:
+        return fixed_point(matrix(argument, height, width), height, width)
+
+    return op(Primitive.GATHER, numbers, matrix=matrix, **declaration)
 
 
 def fixed_point(matrix: AffineMatrix, height: int, width: int) -> Numbers:
-    """Pillow's NEAREST affine: output pixel (x, y) reads input (ax + by + c, dx + ey + f).
+    """Pillow's NEAREST affine, in 16.16 fixed point with the pixel's centre folded into c and f.
 
-    Like Pillow, in 16.16 fixed point with the pixel centre folded into c and f. Pillow leaves
-    fixed point where a corner lies 32768 or more away; we refuse such images instead.
+    Pillow leaves fixed point where a corner lies 32768 or more away; we refuse such images.
     """
     a, b, c, d, e, f = matrix
     for x, y in ((0, 0), (width, 0), (0, height), (width, height)):
@@ -154,19 +173,7 @@ def fixed_point(matrix: AffineMatrix, height: int, width: int) -> Numbers:
     return Numbers(ints=tuple(math.floor(v * 65536.0 + 0.5) for v in centred))
 
 
-def flip_lr(argument: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((-1, 0, width, 0, 1, 0), height, width)
-
-
-def flip_ud(argument: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((1, 0, 0, 0, -1, height), height, width)
-
-
-def quarter_turn(argument: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((0, -1, width, 1, 0, 0), height, width)
-
-
-def rotation(degrees: Argument, height: int, width: int) -> Numbers:
+def rotation(degrees: Argument, height: int, width: int) -> AffineMatrix:
     """`Image.rotate` about the centre. The rounding to 15 digits is Pillow's, and it matters."""
     degrees = degrees % 360.0
     exact = {0: (1, 0), 180: (-1, 0)}
@@ -176,30 +183,14 @@ def rotation(degrees: Argument, height: int, width: int) -> Numbers:
         # Pillow transposes here. The same gather, with the corner of the turned image in (c, f).
         cos, sin = exact[degrees]
         c, f = (width if cos + sin < 0 else 0), (height if cos - sin < 0 else 0)
-        return fixed_point((cos, sin, c, -sin, cos, f), height, width)
+        return cos, sin, c, -sin, cos, f
     angle = -math.radians(degrees)
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     minus_sin = round(-math.sin(angle), 15)
     centre_x, centre_y = width / 2, height / 2
     c = cos * -centre_x + sin * -centre_y + 0.0 + centre_x
     f = minus_sin * -centre_x + cos * -centre_y + 0.0 + centre_y
-    return fixed_point((cos, sin, c, minus_sin, cos, f), height, width)
-
-
-def shear_x(amount: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((1, amount, 0, 0, 1, 0), height, width)
-
-
-def shear_y(amount: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((1, 0, 0, amount, 1, 0), height, width)
-
-
-def translate_x(pixels: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((1, 0, pixels, 0, 1, 0), height, width)
-
-
-def translate_y(pixels: Argument, height: int, width: int) -> Numbers:
-    return fixed_point((1, 0, 0, 0, 1, pixels), height, width)
+    return cos, sin, c, minus_sin, cos, f
 
 
 def one_int(argument: Argument, height: int, width: int) -> Numbers:
@@ -210,8 +201,8 @@ def one_factor(argument: Argument, height: int, width: int) -> Numbers:
     return Numbers(factor=argument)
 
 
-def affine(image: Image.Image, *matrix: float) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix)
+def affine(image: Image.Image, matrix: AffineMatrix, fill: int) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=(fill,) * 3)
 
 
 # --- the ops, in the order of the search spaces ---------------------------------------------------
@@ -230,12 +221,12 @@ def Identity(image):
     return image.copy()
 
 
-@op(Primitive.GATHER, flip_lr)
+@geometric(lambda argument, height, width: (-1, 0, width, 0, 1, 0))
 def FlipLR(image):
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-@op(Primitive.GATHER, flip_ud)
+@geometric(lambda argument, height, width: (1, 0, 0, 0, -1, height))
 def FlipUD(image):
     return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
 
@@ -265,15 +256,14 @@ def Smooth(image):
     return image.filter(ImageFilter.SMOOTH)
 
 
-@op(
-    Primitive.GATHER,
+@geometric(
     rotation,
     law=lambda level, scale: int(30 * level / 10),
     accepts=Range(-360, 360, "degrees"),
     signed=True,
 )
-def Rotate(image, degrees):
-    return image.rotate(degrees)
+def Rotate(image, degrees, fill=0):
+    return image.rotate(degrees, fillcolor=(fill,) * 3)
 
 
 @op(
@@ -286,48 +276,44 @@ def Posterize(image, bits):
     return ImageOps.posterize(image, bits)
 
 
-@op(
-    Primitive.GATHER,
-    shear_x,
+@geometric(
+    lambda amount, height, width: (1, amount, 0, 0, 1, 0),
     law=lambda level, scale: 0.3 * level / 10,
     accepts=SHEAR,
     signed=True,
 )
-def ShearX(image, amount):
-    return affine(image, 1, amount, 0, 0, 1, 0)
+def ShearX(image, amount, fill=0):
+    return affine(image, (1, amount, 0, 0, 1, 0), fill)
 
 
-@op(
-    Primitive.GATHER,
-    shear_y,
+@geometric(
+    lambda amount, height, width: (1, 0, 0, amount, 1, 0),
     law=lambda level, scale: 0.3 * level / 10,
     accepts=SHEAR,
     signed=True,
 )
-def ShearY(image, amount):
-    return affine(image, 1, 0, 0, amount, 1, 0)
+def ShearY(image, amount, fill=0):
+    return affine(image, (1, 0, 0, amount, 1, 0), fill)
 
 
-@op(
-    Primitive.GATHER,
-    translate_x,
+@geometric(
+    lambda pixels, height, width: (1, 0, pixels, 0, 1, 0),
     law=lambda level, scale: int(scale.translate * level / 10),
     accepts=PIXELS,
     signed=True,
 )
-def TranslateX(image, pixels):
-    return affine(image, 1, 0, pixels, 0, 1, 0)
+def TranslateX(image, pixels, fill=0):
+    return affine(image, (1, 0, pixels, 0, 1, 0), fill)
 
 
-@op(
-    Primitive.GATHER,
-    translate_y,
+@geometric(
+    lambda pixels, height, width: (1, 0, 0, 0, 1, pixels),
     law=lambda level, scale: int(scale.translate * level / 10),
     accepts=PIXELS,
     signed=True,
 )
-def TranslateY(image, pixels):
-    return affine(image, 1, 0, 0, 0, 1, pixels)
+def TranslateY(image, pixels, fill=0):
+    return affine(image, (1, 0, 0, 0, 1, pixels), fill)
 
 
 @op(
@@ -338,6 +324,17 @@ def TranslateY(image, pixels):
 )
 def Solarize(image, threshold):
     return ImageOps.solarize(image, threshold)
+
+
+@op(
+    Primitive.SOLARIZE_ADD,
+    one_int,
+    law=lambda level, scale: int(110 * level / 10),
+    accepts=Range(0, 510, "added to what is darker than 128", whole=True),
+)
+def SolarizeAdd(image, addition):
+    table = [min(255, v + addition) if v < 128 else v for v in range(256)]
+    return image.point(3 * table)
 
 
 @op(Primitive.COLOR, one_factor, law=enhancement, accepts=FACTOR)
@@ -362,19 +359,19 @@ def Sharpness(image, factor):
 
 @op(
     Primitive.CUTOUT,
-    one_int,
+    lambda side, height, width: Numbers(ints=(side, side)),
     law=lambda level, scale: int(scale.cutout * level / 10),
     accepts=Range(0, 16383, "pixels a side", whole=True),
     centred=True,
 )
-def Cutout(image, side, centre):
+def Cutout(image, side, centre, fill=0):
     left, top = centre[0] - side // 2, centre[1] - side // 2
     image = image.copy()
     if side:  # Pillow refuses an empty box
-        image.paste((0, 0, 0), (left, top, left + side, top + side))
+        image.paste((fill,) * 3, (left, top, left + side, top + side))
     return image
 
 
-@op(Primitive.GATHER, quarter_turn, square=True)
+@geometric(lambda argument, height, width: (0, -1, width, 1, 0, 0), square=True)
 def Rotate90(image):
     return image.transpose(Image.Transpose.ROTATE_90)

@@ -85,6 +85,13 @@ def Solarize(levels: Levels, call: Call) -> Tensor:
 
 
 @changes(argument=EXACT)
+def SolarizeAdd(levels: Levels, call: Call) -> Tensor:
+    """0 where clipped; in the addition: 1 where the pixel is dark"""
+    lifted = (levels.values + call.argument).clamp(max=WHITE)
+    return torch.where(levels.nearest < 128, lifted, levels.values)
+
+
+@changes(argument=EXACT)
 def Color(levels: Levels, call: Call) -> Tensor:
     """0 where clipped"""
     return blend(levels.rounded(rounded_luminance, luminance), levels.values, call.argument)

@@ -1,0 +1,77 @@
+"""The ops of detection: those of the bank, applied around, along with or inside boxes.
+
+The space of "Learning Data Augmentation Strategies for Object Detection". Every one is an op of
+`table.py` with another reach, so that nothing is computed by a second implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+from ddas_gpu.ops.table import OPS, Argument, Numbers, Op, PixelScale, Range
+
+
+class Reach(Enum):
+    """Which pixels an op changes, and what becomes of the boxes."""
+
+    IMAGE = auto()  # the whole image; the boxes stay
+    WITH_BOXES = auto()  # the whole image, and the boxes move along
+    EACH_BOX = auto()  # the inside of each box, with a chance of a third
+    ONE_BOX = auto()  # the inside of one box, drawn at random
+
+
+@dataclass(frozen=True)
+class BoxOp:
+    """An op with a reach."""
+
+    op: Op
+    reach: Reach
+
+
+BOX_OPS: dict[str, BoxOp] = {}
+
+
+def variant(name: str, of: str, reach: Reach, **changes: Any) -> None:
+    """Declare the op `name`: the op `of` with another reach and, if given, another law."""
+    if name in BOX_OPS or name in OPS:
+        raise ValueError(f"op {name!r} is declared twice")
+    BOX_OPS[name] = BoxOp(replace(OPS[of], name=name, **changes), reach)
+
+
+def find_any(name: str) -> BoxOp:
+    """The op called `name`, for boxes or not, or a ValueError that lists all."""
+    if name in OPS:
+        return BoxOp(OPS[name], Reach.IMAGE)
+    if name not in BOX_OPS:
+        raise ValueError(f"unknown op {name!r}; there are: {', '.join([*OPS, *BOX_OPS])}")
+    return BOX_OPS[name]
+
+
+def up_to(most: int) -> Callable[[float, PixelScale], int]:
+    """A law that reaches `most` pixels at level 10, whatever the data."""
+    return lambda level, scale: int(most * level / 10)
+
+
+def share_of_box(share: Argument, height: int, width: int) -> Numbers:
+    return Numbers(ints=(int(share * width), int(share * height)))
+
+
+for name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate90"):
+    variant(f"{name}_BBox", name, Reach.WITH_BOXES)
+for name in ("Rotate", "ShearX", "ShearY", "Solarize", "Equalize"):
+    variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX)
+for name in ("TranslateX", "TranslateY"):
+    variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX, law=up_to(120))
+variant("Flip_Only_BBoxes", "FlipLR", Reach.EACH_BOX)
+variant("Cutout_Only_BBoxes", "Cutout", Reach.EACH_BOX, law=up_to(50))
+variant(
+    "BBox_Cutout",
+    "Cutout",
+    Reach.ONE_BOX,
+    law=lambda level, scale: 0.75 * level / 10,
+    accepts=Range(0, 3, "the share of the box's sides that is cut out"),
+    numbers=share_of_box,
+)
