@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 import sys
@@ -81,6 +82,8 @@ def _first_look(argv: list[str]) -> argparse.Namespace:
 
 def run(settings: TrainSettings) -> int:
     """Build everything, and only then touch the run folder; train; tell how it ended."""
+    # As in the search: waiting threads would eat the cores that others share with us.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Everything below needs torch, which takes seconds to import.
     from ddas_gpu.data.full_sets import full_sets
     from ddas_gpu.report import write_report

@@ -194,7 +194,7 @@ class Training:
         try:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the checkpoint is not one of the model {name}: {reason}") from None
         if self.average is not None:

@@ -63,7 +63,7 @@ def carry_out(training: Training, sets: FullSets, folder: TrainingFolder) -> sig
 def _restore(
     training: Training, state: dict[str, Any], data: list[int], folder: TrainingFolder
 ) -> None:
-    if state.keys() < {"data", "training"}:
+    if not {"data", "training"} <= state.keys():
         raise ValueError(f"the checkpoint in {folder.path} is not one of a training")
     if state["data"] != data:
         raise ValueError(
