@@ -19,6 +19,7 @@ ARGUMENTS = {
     "TranslateX": 1.3,
     "TranslateY": -2.4,
     "Solarize": 128,
+    "SolarizeAdd": 40,
     "Color": 0.6,
     "Contrast": 1.4,
     "Brightness": 0.7,

@@ -23,6 +23,7 @@ What the gradients are:
     TranslateX    exact             exact if bilinear  a pixel; fractions of one are accepted
     TranslateY    exact             exact if bilinear  a pixel; fractions of one are accepted
     Solarize      exact             straight-through   in the threshold: (2 pixel - 1) / 255 a level
+    SolarizeAdd   exact             exact              where dark; 0 where clipped
     Color         exact             exact              0 where clipped
     Contrast      exact             exact              through the mean, too; 0 where clipped
     Brightness    exact             exact              0 where clipped

@@ -86,7 +86,7 @@ def Solarize(levels: Levels, call: Call) -> Tensor:
 
 @changes(argument=EXACT)
 def SolarizeAdd(levels: Levels, call: Call) -> Tensor:
-    """0 where clipped; in the addition: 1 where the pixel is dark"""
+    """where dark; 0 where clipped"""
     lifted = (levels.values + call.argument).clamp(max=WHITE)
     return torch.where(levels.nearest < 128, lifted, levels.values)
 
