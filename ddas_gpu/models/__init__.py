@@ -1,4 +1,4 @@
-"""Image classifiers: the paper's, and a small one for two CPU cores."""
+"""The paper's image classifiers and detectors, and a small one for two CPU cores."""
 
 from ddas_gpu.models.registry import build
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import nn
 
 from ddas_gpu.models.resnet import DEPTHS, ResNet
+from ddas_gpu.models.retinanet import RetinaNet
 from ddas_gpu.models.shake_shake import ShakeShake
 from ddas_gpu.models.small import SmallResNet
 from ddas_gpu.models.wide_resnet import WideResNet
@@ -20,17 +21,20 @@ _FAMILIES: list[tuple[str, Callable[..., nn.Module]]] = [
         r"shake-shake-(\d+)-2x(\d+)d",
         lambda n, depth, width: ShakeShake(depth, width, n),
     ),
+    (r"retinanet-r(\d+)", lambda n, depth: RetinaNet(depth, n)),
 ]
 
 _SPOKEN = (
     "small, wrn-DEPTH-WIDTH (wrn-40-2, wrn-28-10, ...), "
     + ", ".join(f"resnet-{depth}" for depth in DEPTHS)
-    + ", shake-shake-26-2x96d, or your own as module:function"
+    + ", shake-shake-26-2x96d, "
+    + ", ".join(f"retinanet-r{depth}" for depth in DEPTHS)
+    + " (detection), or your own as module:function"
 )
 
 
 def build(name: str, num_classes: int) -> nn.Module:
-    """A new model, images (N, 3, H, W) -> logits (N, num_classes).
+    """A new model, images (N, 3, H, W) -> logits (N, num_classes); see `RetinaNet` for detectors.
 
     `name` is one of ours, or "package.module:function", where function(num_classes) gives the
     model.
@@ -38,7 +42,7 @@ def build(name: str, num_classes: int) -> nn.Module:
     >>> build("wrn-40-2", num_classes=10)
     """
     if num_classes < 1:
-        raise ValueError(f"a classifier needs at least one class, got num_classes={num_classes}")
+        raise ValueError(f"a model needs at least one class, got num_classes={num_classes}")
     if ":" in name:
         return _import(name)(num_classes)
     for pattern, make in _FAMILIES:

@@ -1,0 +1,173 @@
+"""COCO, or your own boxes in its format: images in a folder, annotations in one JSON file.
+
+What is made of the annotations:
+
+- category ids, which have holes, become labels 0, 1, … in the order of the ids;
+- boxes become corners, clipped to the image; what is left without area is dropped;
+- crowd boxes (`iscrowd`) are kept apart: nothing to learn from, nothing to miss in evaluation;
+- images without a box stay, because a detector must learn where nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+LAYOUT = (
+    "annotations/instances_train2017.json and train2017/ with the images it names "
+    "(val2017 likewise)"
+)
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """An image that need not be in memory, and what is in it."""
+
+    file: Path
+    height: int
+    width: int
+    boxes: np.ndarray  # (n, 4) float64, x0 y0 x1 y1 in pixels
+    labels: np.ndarray  # (n,) int64
+    areas: np.ndarray  # (n,) float64: of the thing, not of its box, where the file tells it
+    crowd: np.ndarray  # (n,) bool: many things of a kind in one box
+
+    def objects(self) -> tuple[np.ndarray, np.ndarray]:
+        """Boxes and labels to learn from: without crowds."""
+        return self.boxes[~self.crowd], self.labels[~self.crowd]
+
+    def read(self) -> np.ndarray:
+        """The image: uint8 HWC, RGB, in the pixels its boxes are given in."""
+        try:
+            with Image.open(self.file) as file:
+                image = file
+                if file.size != (self.width, self.height):  # annotated as cameras meant it?
+                    image = ImageOps.exif_transpose(file)
+                image = image.convert("RGB")
+        # Pillow's decoders raise these, SyntaxError among them, for damaged files.
+        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            raise ValueError(
+                f"cannot read the image {self.file} ({error}): replace it or take it out of "
+                "the annotations"
+            ) from None
+        if image.size != (self.width, self.height):
+            raise ValueError(
+                f"the annotations say that {self.file} has {self.width} × {self.height} pixels, "
+                f"but it has {image.size[0]} × {image.size[1]}"
+            )
+        return np.asarray(image)
+
+
+def read_images(annotated: Sequence[Annotated]) -> list[np.ndarray]:
+    """The images, decoded in threads."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(Annotated.read, annotated))
+
+
+@dataclass(frozen=True)
+class Coco:
+    """One split of COCO; its images lie on disk."""
+
+    images: list[Annotated]
+    class_names: tuple[str, ...]
+
+
+def open_coco(root: Path, split: str = "train2017", *, keep_empty: bool = True) -> Coco:
+    """The images of root/split with their boxes, in the order of their ids.
+
+    `keep_empty=False` drops the images without any box to learn from.
+    """
+    folder, path = root / split, root / "annotations" / f"instances_{split}.json"
+    for needed, there in ((path, path.is_file()), (folder, folder.is_dir())):
+        if not there:
+            raise ValueError(f"no COCO at {root}: {needed} is missing; it must hold {LAYOUT}")
+    images, annotations, categories = _read(path)
+    kinds = {category["id"]: category["name"] for category in categories}
+    label_of = {kind: label for label, kind in enumerate(sorted(kinds))}
+    rows: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
+    for annotation in annotations:
+        where = f"{path}: annotation {annotation.get('id')}"
+        if annotation["image_id"] not in rows:
+            raise ValueError(
+                f"{where} is of image {annotation['image_id']}, which is not among its images"
+            )
+        if annotation["category_id"] not in label_of:
+            raise ValueError(
+                f"{where} is of category {annotation['category_id']}, "
+                "which is not among its categories"
+            )
+        rows[annotation["image_id"]].append(_row(annotation, label_of, where))
+    present = {file.name for file in folder.iterdir()}
+    found = []
+    for image in sorted(images, key=lambda image: image["id"]):
+        if image["file_name"] not in present:
+            raise ValueError(f"{path} names the image {image['file_name']}, not in {folder}")
+        found.append(_annotated(folder / image["file_name"], image, rows[image["id"]]))
+    if not keep_empty:
+        found = [image for image in found if len(image.objects()[0])]
+    if not found:
+        raise ValueError(f"{path} has no images")
+    return Coco(found, tuple(str(kinds[kind]) for kind in sorted(kinds)))
+
+
+# The keys that each part of the file must have.
+_NEEDED = {
+    "images": ("id", "file_name", "width", "height"),
+    "annotations": ("image_id", "category_id", "bbox"),
+    "categories": ("id", "name"),
+}
+
+
+def _read(path: Path) -> tuple[list[dict], list[dict], list[dict]]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    parts = []
+    for part, keys in _NEEDED.items():
+        entries = content.get(part) if isinstance(content, dict) else None
+        if not isinstance(entries, list):
+            raise ValueError(
+                f"{path} is not in COCO's format of instances: it has no list {part!r}"
+            )
+        for entry in entries:
+            missing = [k for k in keys if not isinstance(entry, dict) or k not in entry]
+            if missing:
+                raise ValueError(
+                    f"{path} is not in COCO's format of instances: one of its {part} has no "
+                    f"{missing[0]!r}"
+                )
+        parts.append(entries)
+    return tuple(parts)
+
+
+def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tuple:
+    """x, y, width, height, label, area, crowd."""
+    try:
+        x, y, width, height = (float(number) for number in annotation["bbox"])
+    except (TypeError, ValueError):
+        x = y = width = height = float("nan")
+    if not np.isfinite([x, y, width, height]).all():
+        raise ValueError(
+            f"{where} needs a bbox of four numbers x, y, width, height, not {annotation['bbox']!r}"
+        )
+    area = float(annotation.get("area", width * height))
+    label = label_of[annotation["category_id"]]
+    return x, y, width, height, label, area, bool(annotation.get("iscrowd", 0))
+
+
+def _annotated(file: Path, image: dict[str, Any], rows: list[tuple]) -> Annotated:
+    table = np.array(rows, dtype=np.float64).reshape(-1, 7)
+    height, width = int(image["height"]), int(image["width"])
+    corners = np.concatenate([table[:, :2], table[:, :2] + table[:, 2:4]], axis=1)
+    boxes = np.clip(corners, 0, [width, height, width, height])
+    real = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    boxes, table = boxes[real], table[real]
+    labels, areas, crowd = table[:, 4].astype(np.int64), table[:, 5], table[:, 6].astype(bool)
+    return Annotated(file, height, width, boxes, labels, areas, crowd)
