@@ -58,7 +58,7 @@ def even_schedule(space: SearchSpace, apply_probability: float) -> PolicySchedul
 
 
 def test_photographs(photographs_folder, tables):
-    space, batch = SearchSpace.preset("imagenet"), 32
+    space, batch = SearchSpace.preset("imagenet"), 128
     settings = {"epochs": MANY, "device": "cpu", "num_threads": THREADS}
 
     def pipeline(schedule: PolicySchedule | None) -> Way:
@@ -71,7 +71,7 @@ def test_photographs(photographs_folder, tables):
         "(b) DALI's rand_augment": dali_way(with_rand_augment(photographs_folder, batch)),
         "(c) DataLoader and Pillow": loader_way(PillowFiles(photographs_folder, space), batch),
     }
-    compare("224 px files", ways, batch, batches=8, rounds=5, tables=tables)
+    compare("224 px files", ways, batch, batches=3, rounds=5, tables=tables)
 
 
 def test_small_images_in_memory(tables):

@@ -7,6 +7,8 @@ run was resumed.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ddas_gpu import streams
@@ -18,6 +20,11 @@ ATTEMPTS = 10  # at a random part that fits into the image, as everybody's rando
 CROP_DRAWS = 4 * ATTEMPTS
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
+
+
+@lru_cache(maxsize=256)  # PolicyTransform asks for every image
+def epoch_key(seed: int, stream: Stream, epoch: int) -> int:
+    return streams.number(seed, stream, epoch)
 
 
 def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
@@ -35,7 +42,7 @@ def draw_policies(
     from p_o. Beyond the last epoch its probabilities stay.
     """
     apply_probability, probabilities = schedule.at(min(epoch, total_epochs - 1), total_epochs)
-    key = streams.number(seed, Stream.POLICIES, epoch)
+    key = epoch_key(seed, Stream.POLICIES, epoch)
     drawn = uniforms(key, samples, 1 + schedule.space.depth)
     steps = np.cumsum(probabilities)
     steps /= steps[-1]  # so that a draw below 1 never falls behind the last candidate
@@ -46,14 +53,14 @@ def draw_policies(
 
 def sign_key(seed: int, epoch: int) -> int:
     """The `seed` that `augment` takes in this epoch."""
-    return streams.number(seed, Stream.SIGNS, epoch)
+    return epoch_key(seed, Stream.SIGNS, epoch)
 
 
 def crops_and_flips(
     seed: int, epoch: int, samples: np.ndarray, flip: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """(B, CROP_DRAWS) numbers for `shifts` or `boxes`, and whether to mirror, (B,) bool."""
-    drawn = uniforms(streams.number(seed, Stream.CROPS, epoch), samples, CROP_DRAWS + 1)
+    drawn = uniforms(epoch_key(seed, Stream.CROPS, epoch), samples, CROP_DRAWS + 1)
     return np.ascontiguousarray(drawn[:, :-1]), (drawn[:, -1] < 0.5) & flip
 
 
@@ -90,5 +97,5 @@ def hole_corners(
     seed: int, epoch: int, samples: np.ndarray, size: tuple[int, int], side: int
 ) -> np.ndarray:
     """(B, 2) first row and column of a square hole around a random pixel; may lie outside."""
-    drawn = uniforms(streams.number(seed, Stream.HOLES, epoch), samples, 2)
+    drawn = uniforms(epoch_key(seed, Stream.HOLES, epoch), samples, 2)
     return (drawn * size).astype(np.int64) - side // 2

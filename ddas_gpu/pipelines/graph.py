@@ -22,7 +22,7 @@ DTYPES = {"float32": types.FLOAT, "float16": types.FLOAT16}
 
 def define(feed: Feed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, Any]:
     """Images and labels. `reader` has the options of a reader of records."""
-    given = _given(feed)
+    given = given_by_host(feed)
     if isinstance(feed.images, ImageArrays):
         images, labels = given["images"], given["labels"]
         images = images.gpu() if gpu else images
@@ -43,10 +43,10 @@ def define(feed: Feed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, Any]:
             output_layouts="HWC",
             device="gpu" if gpu else "cpu",
         )
-    return _finish(images, given.get("holes"), feed.recipe), labels
+    return finish(images, given.get("holes"), feed.recipe), labels
 
 
-def _given(feed: Feed) -> dict[str, Any]:
+def given_by_host(feed: Feed) -> dict[str, Any]:
     if not feed.names:
         return {}
     nodes = fn.external_source(
@@ -113,7 +113,7 @@ def middle_part(encoded: Any, recipe: Recipe, gpu: bool) -> Any:
     return fn.crop(images, crop=recipe.size)
 
 
-def _finish(images: Any, holes: Any, recipe: Recipe) -> Any:
+def finish(images: Any, holes: Any, recipe: Recipe) -> Any:
     """Normalise and Cutout, the part of the standard transform after the policy."""
     images = fn.crop_mirror_normalize(
         images,
