@@ -19,9 +19,10 @@ from harness.bank import bank_kernels, bank_on
 from harness.host_kernels import KERNELS
 
 from ddas_gpu import SearchSpace, augment
-from ddas_gpu.ops import OPS, apply_op
+from ddas_gpu.ops import OPS, apply_op, augment_boxes
 
 SPACE = SearchSpace.preset("imagenet")
+BOXES = SearchSpace.preset("coco")
 # Wider and higher than a block of threads; and as many rows as take two blocks in solarize.cu.
 SIZES = [(18, 35), (70, 33)]
 
@@ -49,8 +50,10 @@ def everywhere(pattern: str, new: str) -> Iterator[Mutation]:
     """A mutation at each match in the sources."""
     for path in sorted([*KERNELS.glob("*.cu"), *KERNELS.glob("*.cuh")]):
         seen: Counter[str] = Counter()
+        kernel = "augment_parts" if path.name == "chain.cuh" else "augment"
         for match in re.finditer(pattern, path.read_text()):
-            yield Mutation(path.name, match[0], match.expand(new), occurrence=seen[match[0]])
+            new_text = match.expand(new)
+            yield Mutation(path.name, match[0], new_text, kernel, occurrence=seen[match[0]])
             seen[match[0]] += 1
 
 
@@ -65,6 +68,7 @@ MUTATIONS = [
     Mutation("blocks.cuh", "y >= margin", "y >= margin - 1"),
     Mutation("blocks.cuh", "from_x < job.width", "from_x <= job.width"),
     Mutation("blocks.cuh", "from_y >= 0", "from_y >= -1"),
+    Mutation("chain.cuh", "(long long)task->top * pitch", "task->top", "augment_parts"),
     Mutation("blocks.cuh", "k < group;", "k <= group;", "equalize"),
     Mutation("blocks.cuh", "y += gridDim.y * blockDim.y", "y += blockDim.y", "solarize"),
     Mutation("blocks.cuh", "y = blockIdx.y * blockDim.y", "y = 0", "posterize"),
@@ -84,6 +88,15 @@ def check(kernels: HostKernels, kernel: str) -> None:
         with bank_on(kernels):
             got = augment(images, policies, SPACE, seed=1, backend="cpu")
         want = oracle.augment(images, policies, SPACE, seed=1)
+    elif kernel == "augment_parts":
+        rng = np.random.default_rng(0)
+        images = [rng.integers(20, 230, (40, 50, 3), dtype=np.uint8) for _ in BOXES.candidates]
+        boxes, labels = [[[3, 4, 40, 36], [10, 2, 48, 20]]] * len(images), [[0, 1]] * len(images)
+        policies = np.stack([np.arange(len(BOXES)), rng.permutation(len(BOXES))], axis=1)
+        task = (images, boxes, labels, policies, BOXES, 1)
+        with bank_on(kernels):
+            got = augment_boxes(*task, backend="cpu")[0]
+        want = augment_boxes(*task, backend="kornia")[0]  # Pillow
     else:
         op = next(op for op in OPS.values() if op.name.lower() == kernel)
         images = oracle.patterns(*SIZES[1])[:2]
