@@ -11,8 +11,10 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from ddas_gpu.gradients.folded_batch_norm import folded_batch_norm
 from ddas_gpu.gradients.layer_rules import RULES, NotCovered
 from ddas_gpu.gradients.versions import Tensors
 
@@ -48,10 +50,10 @@ class CapturedCall:
     def weight_gradient(self, weights: torch.Tensor) -> torch.Tensor:
         """Σ_l w_l ∂loss_l/∂weight over this call's versions; weights (L+1,)."""
         self._check_unwritten()
-        weights = weights[self.versions]
+        weights = weights[self.versions].to(self.b)
         if len(weights) == 1:
             return self.layer.weight_gradient(self.a, self.b).mul_(weights)
-        per_image = weights.to(self.b).repeat_interleave(len(self.b) // len(weights))
+        per_image = weights.repeat_interleave(len(self.b) // len(weights))
         scaled = self.b * per_image.view(-1, *[1] * (self.b.dim() - 1))
         return self.layer.weight_gradient(self.a, scaled)
 
@@ -87,6 +89,8 @@ class Capture(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if self._folded and function is F.batch_norm:
+            return folded_batch_norm(*args, **kwargs)
         if function in RULES and torch.is_grad_enabled():
             try:
                 layer = RULES[function](*args, **kwargs)

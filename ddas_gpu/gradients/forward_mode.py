@@ -22,31 +22,28 @@ class ForwardModeGradients:
             name: parameter.detach().clone().requires_grad_()
             for name, parameter in versions.parameters.items()
         }
-        self._tape: torch.Tensor | None = torch.stack(
-            list(versions.losses_in_turn(self._parameters))
-        )
-        self.losses = self._tape.detach()
+        self._tapes: list[torch.Tensor] = list(versions.losses_in_turn(self._parameters))
+        self.losses = torch.stack([loss.detach() for loss in self._tapes])
 
     def weighted(self, weights: torch.Tensor) -> Tensors:
         """{name: Σ_l w_l g_l}, weights (L+1,). A second call repeats the forward passes."""
-        losses, self._tape = self._tape, None
-        if losses is None:
-            losses = torch.stack(
-                [
-                    self._versions.loss_again(version, self._parameters)
-                    for version in range(self._versions.count)
-                ]
-            )
-        gradients = torch.autograd.grad(
-            losses, list(self._parameters.values()), weights.to(losses), materialize_grads=True
-        )
-        return dict(zip(self._parameters, gradients, strict=True))
+        tapes, self._tapes = self._tapes, []
+        for version, weight in enumerate(weights.to(self.losses)):
+            loss = tapes.pop(0) if tapes else self._versions.loss_again(version, self._parameters)
+            # Accumulates in place, and lets go of one version's tape before the next one's turn.
+            loss.backward(weight, inputs=list(self._parameters.values()))
+        gradients = {}
+        for name, parameter in self._parameters.items():
+            gradients[name], parameter.grad = parameter.grad, None
+            if gradients[name] is None:
+                gradients[name] = torch.zeros_like(parameter)
+        return gradients
 
     def dot(self, direction: Tensors) -> torch.Tensor:
         """(L+1,): g_l · direction."""
         parameters = {name: parameter.detach() for name, parameter in self._parameters.items()}
         dots = []
-        for version in range(self._versions.count):
+        for version in range(len(self.losses)):
             loss = partial(self._versions.loss_again, version)
             dots.append(jvp(loss, (parameters,), (direction,))[1])
         return torch.stack(dots)

@@ -66,11 +66,11 @@ class LayerwiseGradients:
         """{name: Σ_l w_l g_l}, weights (L+1,)."""
         gradients = self._split(weights.to(self._kept) @ self._kept)
         for call in self._calls:
-            gradient = call.weight_gradient(weights.to(call.b))
-            if call.parameter in gradients:  # a weight that several calls share
-                gradients[call.parameter] += gradient
+            # Added without a name of its own: it would live on while the next one is computed.
+            if call.parameter in gradients:
+                gradients[call.parameter] += call.weight_gradient(weights)
             else:
-                gradients[call.parameter] = gradient
+                gradients[call.parameter] = call.weight_gradient(weights)
         return {
             name: gradients[name] if name in gradients else self._kept.new_zeros(shape)
             for name, shape in self._shapes.items()

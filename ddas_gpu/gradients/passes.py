@@ -19,7 +19,7 @@ Passed = tuple[torch.Tensor, torch.Tensor, list[CapturedCall]]
 
 # Below this many parameters × pixels a version, what a pass costs is mostly the calls themselves,
 # and one pass for all versions is faster. Measured on two CPU cores; a GPU does far more per call.
-_FOLD_BELOW = {"cpu": 4e9, "cuda": 4e11}
+_FOLD_BELOW = {"cpu": 1e9, "cuda": 4e11}
 
 
 class UsedElsewhere(Exception):
@@ -89,12 +89,15 @@ def fold(versions: Versions, captured: Tensors) -> Passed:
             raise CannotFold(str(error)) from error
         outputs, structure = tree_flatten(outputs)
         outputs = zip(*[output.unbind() for output in outputs], strict=True)
-        losses = [
-            versions.loss_of(version, tree_unflatten(list(leaves), structure))
-            for version, leaves in enumerate(outputs)
-        ]
+        losses = torch.stack(
+            [
+                versions.loss_of(version, tree_unflatten(list(leaves), structure))
+                for version, leaves in enumerate(outputs)
+            ]
+        )
+        total = losses.sum()
     own = {**captured, **own_parameters}
-    of_kept, of_own = _gradients(sum(losses), parameters, own, capture.anchor)
+    of_kept, of_own = _gradients(total, parameters, own, capture.anchor)
     _require_none({name: of_own[name] for name in captured})
     if any(gradient is not None for gradient in of_own.values()):
         raise CannotFold("the loss uses parameters of the model by itself")
@@ -103,9 +106,9 @@ def fold(versions: Versions, captured: Tensors) -> Passed:
     for gradient, parameter in zip(of_kept.values(), own_parameters.values(), strict=True):
         start, end = end, end + parameter.numel()
         if gradient is not None:
-            kept[:, start:end] = gradient.flatten(1)
+            kept[:, start:end] = gradient.reshape(count, -1)
     versions.keep_buffers({name: buffer[0] for name, buffer in buffers.items()})
-    return torch.stack(losses).detach(), kept, capture.calls()
+    return losses.detach(), kept, capture.calls()
 
 
 def _without(captured: Tensors, parameters: Tensors) -> Tensors:

@@ -1,0 +1,55 @@
+"""All methods are exact on every model of the project, batch norm in training mode."""
+
+import pytest
+import torch
+from gradients.comparison import assert_equal, captured_names, make_case, plain_loop, run_method
+
+from ddas_gpu.models import build
+
+
+def _model(name: str) -> torch.nn.Module:
+    torch.manual_seed(1)
+    return build(name, num_classes=5)
+
+
+# At these sizes batch norm still sees several values a channel in the last layers.
+@pytest.mark.parametrize(("name", "size"), [("small", 16), ("wrn-10-1", 8), ("wrn-16-2", 8)])
+def test_small_models_with_every_method(name, size):
+    case = make_case(_model(name), size=size)
+    expected = plain_loop(case)
+    for method in ("reference", "jvp", "in turn", "folded"):
+        results, gradients = run_method(method, case)
+        assert_equal(results, expected)
+        if method in ("in turn", "folded"):
+            assert captured_names(gradients)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("wrn-40-2", 8),
+        ("wrn-28-10", 4),
+        ("resnet-18", 32),
+        ("resnet-50", 32),
+        ("resnet-101", 32),
+        ("resnet-200", 32),
+    ],
+)
+def test_large_models(name, size):
+    case = make_case(_model(name), count=2, size=size)
+    expected = plain_loop(case)
+    for method in ("jvp", "in turn"):
+        results, gradients = run_method(method, case)
+        assert_equal(results, expected)
+        assert method == "jvp" or captured_names(gradients)
+
+
+@pytest.mark.parametrize(("name", "size"), [("shake-shake-8-2x8d", 8), ("shake-shake-26-2x96d", 4)])
+def test_models_that_draw_random_numbers(name, size):
+    case = make_case(_model(name), count=2, size=size)
+    torch.manual_seed(2)
+    expected = plain_loop(case)
+    for method in ("reference", "jvp", "in turn"):
+        torch.manual_seed(2)
+        results, _ = run_method(method, case)
+        assert_equal(results, expected)

@@ -1,0 +1,246 @@
+"""Layers in all their configurations, in every method, against a plain loop."""
+
+import pytest
+import torch
+from gradients.comparison import captured_names, check, make_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+METHODS = ["reference", "jvp", "in turn", "folded"]
+
+
+class Pooled(nn.Module):
+    """Any layers on images, averaged over the pixels, then a small classifier."""
+
+    def __init__(self, *layers, channels):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.classifier = nn.Linear(channels, 5)
+
+    def forward(self, x):
+        return self.classifier(self.layers(x).flatten(2).mean(2))
+
+
+def conv(*arguments, **options):
+    return Pooled(nn.Conv2d(*arguments, **options), nn.Tanh(), channels=arguments[1])
+
+
+def normalised(norm):
+    return Pooled(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 8, 3), channels=8)
+
+
+CAPTURED = {
+    "stride": lambda: conv(3, 16, 3, stride=2),
+    "two strides": lambda: conv(3, 16, 3, stride=(2, 1), padding=(0, 2)),
+    "dilation": lambda: conv(3, 16, 3, dilation=2, padding=2),
+    "groups": lambda: conv(3, 48, 3, groups=3),
+    "grouped, strided, dilated": lambda: conv(3, 48, 3, 2, 1, 2, groups=3),
+    "1x1": lambda: Pooled(nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, 1), channels=24),
+    "no bias": lambda: conv(3, 16, 3, bias=False),
+    "oblong kernel": lambda: conv(3, 16, (1, 5)),
+    "padding same": lambda: conv(3, 16, 3, padding="same", dilation=2),
+    "padding valid": lambda: conv(3, 16, 3, padding="valid"),
+    "reflected padding": lambda: conv(3, 16, 3, padding=2, padding_mode="reflect"),
+    "circular padding": lambda: conv(3, 16, 3, padding=1, padding_mode="circular"),
+    "conv1d": lambda: Pooled(nn.Flatten(2), nn.Conv1d(3, 16, 5, 2), channels=16),
+    "conv3d": lambda: Pooled(nn.Unflatten(1, (1, 3)), nn.Conv3d(1, 16, (2, 3, 3)), channels=16),
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.Tanh(), nn.Linear(9, 5)),
+    "linear on many axes": lambda: nn.Sequential(
+        nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 2), nn.Flatten(), nn.Linear(48, 5)
+    ),
+    "in-place ReLU on a layer's output": lambda: Pooled(
+        nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), channels=8
+    ),
+    "batch norm": lambda: normalised(nn.BatchNorm2d(8)),
+    "batch norm without affine": lambda: normalised(nn.BatchNorm2d(8, affine=False)),
+    "batch norm without statistics": lambda: normalised(
+        nn.BatchNorm2d(8, track_running_stats=False)
+    ),
+    "batch norm, other momentum": lambda: normalised(nn.BatchNorm2d(8, momentum=0.7)),
+    "group norm": lambda: normalised(nn.GroupNorm(2, 8)),
+    "layer norm": lambda: normalised(nn.LayerNorm([6])),
+    "instance norm": lambda: normalised(nn.InstanceNorm2d(8, affine=True)),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("layer", CAPTURED)
+def test_layers_the_fast_way_knows(layer, method):
+    torch.manual_seed(0)
+    model = CAPTURED[layer]()
+    gradients = check(method, make_case(model))
+    if method in ("in turn", "folded"):
+        largest = max(model.named_parameters(), key=lambda item: item[1].numel())[0]
+        assert largest in captured_names(gradients)
+
+
+class Head(nn.Module):
+    """A detector's shape: one head on several levels, outputs in a list and a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, padding=1)
+        self.head = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 6, 1))
+
+    def forward(self, x):
+        levels = [self.body(x), F.max_pool2d(self.body(x), 2)]
+        outputs = [self.head(level) for level in levels]
+        return [output[:, :2] for output in outputs], tuple(output[:, 2:] for output in outputs)
+
+
+def detection_loss(outputs, targets):
+    classes, boxes = outputs
+    loss = sum((level.mean((2, 3)) - targets["class"]).abs().mean() for level in classes)
+    return loss + sum(F.smooth_l1_loss(level.mean((2, 3)), targets["box"]) for level in boxes)
+
+
+@pytest.mark.parametrize("per_version", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_head_on_several_levels_with_structured_outputs(method, per_version):
+    torch.manual_seed(0)
+    case = make_case(Head(), loss_fn=detection_loss)
+    targets = [
+        {"class": torch.randn(3, 2).double(), "box": torch.randn(3, 4).double()} for _ in range(4)
+    ]
+    case.targets = targets if per_version else targets[0]
+    gradients = check(method, case)
+    if method in ("in turn", "folded"):
+        assert "head.0.weight" in captured_names(gradients)
+
+
+class Tied(nn.Module):
+    """Two modules, one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.first = nn.Conv2d(8, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=2, dilation=2)
+        self.second.weight = self.first.weight
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.second(F.relu(self.first(self.stem(x))))
+        return self.classifier(x.mean((2, 3)))
+
+
+class OwnFunctional(nn.Module):
+    """A user's layer: functions of torch on parameters of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.randn(8, 3, 3, 3))
+        self.gain = nn.Parameter(torch.randn(()))
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = F.conv2d(x, self.kernel, stride=2) * self.gain.exp()
+        return self.classifier(x.mean((2, 3)))
+
+
+class UsedTwoWays(Tied):
+    """A weight that a convolution uses, and its own penalty besides."""
+
+    def forward(self, x):
+        return super().forward(x) + self.stem.weight.square().sum() + self.first.weight.sum()
+
+
+class Statistics(nn.Module):
+    """Mixes the images of a batch without being a batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.classifier((x / x.std(0, keepdim=True)).mean((2, 3)))
+
+
+class PartlyUnused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used = conv(3, 16, 3)
+        self.unused = nn.Conv2d(3, 16, 3)
+
+    def forward(self, x):
+        self.unused(x)
+        return self.used(x)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", [Tied, OwnFunctional, Statistics, PartlyUnused])
+def test_models_of_the_users_own(model, method):
+    torch.manual_seed(0)
+    check(method, make_case(model()))
+
+
+@pytest.mark.parametrize("method", ["jvp", "in turn", "folded"])
+def test_a_weight_used_outside_layer_rules_is_not_captured(method):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 3, 9, padding=4), nn.Conv2d(3, 3, 9, padding=4), UsedTwoWays()
+    )
+    case = make_case(model, count=2, classes=5)
+    gradients = check(method, case)
+    if method != "jvp":
+        assert captured_names(gradients) <= {"0.weight", "1.weight", "2.classifier.weight"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("frozen", ["layers.0.weight", "layers.1.weight", "layers.0.bias"])
+def test_frozen_parameters(frozen, method):
+    torch.manual_seed(0)
+    model = normalised(nn.BatchNorm2d(8))
+    model.get_parameter(frozen).requires_grad_(False)
+    check(method, make_case(model))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batch_norm_in_eval_mode(method):
+    torch.manual_seed(0)
+    model = normalised(nn.BatchNorm2d(8))
+    model.layers[1].running_mean.uniform_()
+    model.layers[1].running_var.uniform_(0.5, 2)
+    check(method, make_case(model.eval()))
+
+
+@pytest.mark.parametrize("method", ["reference", "jvp", "in turn"])
+def test_cumulative_batch_norm(method):
+    torch.manual_seed(0)
+    model = normalised(nn.BatchNorm2d(8, momentum=None))
+    model(torch.randn(4, 3, 8, 8))
+    check(method, make_case(model))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_channels_last_and_strided_inputs(method):
+    torch.manual_seed(0)
+    case = make_case(normalised(nn.BatchNorm2d(8)).to(memory_format=torch.channels_last))
+    case.images = case.images.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    case.direction = {
+        name: torch.stack([v, -v], dim=-1)[..., 0] for name, v in case.direction.items()
+    }
+    check(method, case)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    groups=st.sampled_from([1, 3]),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    bias=st.booleans(),
+    count=st.integers(1, 4),
+    batch=st.integers(1, 3),
+)
+def test_any_convolution(groups, kernel, stride, padding, dilation, bias, count, batch):
+    torch.manual_seed(0)
+    model = conv(3, 24, kernel, stride, padding, dilation, groups, bias)
+    case = make_case(model, count=max(count, 2), batch=batch, size=7)
+    for method in ("jvp", "in turn", "folded"):
+        check(method, case)
