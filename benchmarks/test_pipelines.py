@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from side_by_side import Timing
+from side_by_side import Timing, take_turns
 from torch.utils.data import DataLoader, Dataset
 
 from ddas_gpu import PolicySchedule, SearchSpace, set_num_threads, training_pipeline
@@ -90,6 +90,23 @@ def test_small_images_in_memory(tables):
         "(c) DataLoader and Pillow": loader_way(PillowArrays(images, labels, space), batch),
     }
     compare("32 px in memory", ways, batch, batches=40, rounds=5, tables=tables)
+
+
+def test_first_batch(photographs_folder, tables):
+    """From nothing to the first batch, in a process that has imported everything."""
+    settings = {"batch_size": 32, "epochs": MANY, "device": "cpu", "num_threads": THREADS}
+    schedule = even_schedule(SearchSpace.preset("imagenet"), 1.0)
+    ways = {
+        "ours": lambda: training_pipeline(photographs_folder, schedule, **settings).run(),
+        "ours without a policy": lambda: training_pipeline(
+            photographs_folder, None, **settings
+        ).run(),
+    }
+    times = take_turns(ways, rounds=7)
+    table = tables.get_or_make("First batch of 32 files", ("way", "ms", "quartiles"))
+    for name, timing in times.items():
+        low, median, high = (f"{t * 1e3:.0f}" for t in (timing.low, timing.median, timing.high))
+        table.add(name, median, f"{low} … {high}")
 
 
 # How a way runs: called with a number of batches, it returns the seconds they took.

@@ -184,7 +184,7 @@ def loader(
 
     root, schedule, epochs, device and `settings` are those of `training_pipeline`, or with
     training=False those of `evaluation_pipeline`. With torch.distributed each rank gets its share.
-    Without DALI the loader falls back, with a warning, to Pillow and torch on the CPU.
+    Without DALI the loader falls back, with a warning, to Pillow and torch.
     """
     if schedule is not None and epochs is None:
         raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
@@ -196,6 +196,8 @@ def loader(
         batch_size=batch_size,
         **settings,
     )
+    if device == "auto" and not torch.cuda.is_available():
+        device = "cpu"  # DALI and CuPy may see a GPU that this torch cannot use
     try:
         import nvidia.dali  # noqa: F401
     except ImportError as error:
@@ -206,6 +208,7 @@ def loader(
             RuntimeWarning,
             stacklevel=2,
         )
-        return Loader(PlainBatches(feed, order, num_threads), epochs, drop_last)
+        place = "cpu" if device == "cpu" else "cuda"
+        return Loader(PlainBatches(feed, order, place, num_threads), epochs, drop_last)
     batches = DaliBatches(feed, order, device=device, num_threads=num_threads, prefetch=prefetch)
     return Loader(batches, epochs, drop_last)

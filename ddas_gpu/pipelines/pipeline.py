@@ -40,7 +40,7 @@ class ImagePipeline(Pipeline):
     ) -> None:
         super().__init__(
             batch_size=epochs.batch_size,
-            num_threads=num_threads or len(os.sched_getaffinity(0)),
+            num_threads=num_threads or default_threads(),
             device_id=gpu_number() if gpu else None,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
@@ -77,7 +77,6 @@ class ImagePipeline(Pipeline):
     def reader_meta(self, name: str | None = None) -> dict[str, Any]:
         if isinstance(self.feed.images, Records):
             return super().reader_meta(name)
-        self.build()
         if name not in (None, READER):
             raise ValueError(f"the reader is called {READER!r}, not {name!r}")
         meta = self.epochs.reader_meta()
@@ -125,6 +124,11 @@ class ImagePipeline(Pipeline):
                 if problem is not None:
                     found[sample] = BadImage(files[sample], problem)
         return list(found.values())
+
+
+def default_threads() -> int:
+    """This process's share of the cores; torchrun tells how many share the machine."""
+    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
 def on_gpu(device: str) -> bool:

@@ -23,14 +23,16 @@ from ddas_gpu.pipelines.recipe import RESIZED_FROM
 
 
 class PlainBatches:
-    """Batches on the CPU, made when asked for."""
+    """Batches made on the CPU when asked for, and moved to `device`."""
 
-    def __init__(self, feed: Feed, epochs: Epochs, num_threads: int | None = None) -> None:
+    def __init__(
+        self, feed: Feed, epochs: Epochs, device: str, num_threads: int | None = None
+    ) -> None:
         if isinstance(feed.images, Records):
             raise ValueError(
                 "reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]"
             )
-        self._feed, self.epochs = feed, epochs
+        self._feed, self.epochs, self._device = feed, epochs, device
         self._pool = ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0)))
         self.position: int | None = None
 
@@ -52,7 +54,8 @@ class PlainBatches:
             pixels = augment(pixels, policies, feed.schedule.space, key, samples=samples)
         self.position += 1
         labels = torch.from_numpy(batch["labels"][:, 0].astype(np.int64))
-        return self._finish(pixels, batch.get("holes")), labels
+        images = self._finish(pixels, batch.get("holes"))
+        return images.to(self._device), labels.to(self._device)
 
     def _read(self, samples: np.ndarray, batch: dict[str, Any]) -> np.ndarray:
         """(B, H, W, 3), cropped and flipped."""

@@ -34,12 +34,12 @@ def search_pipeline(
     from nvidia.dali import Pipeline, fn
 
     from ddas_gpu.pipelines.graph import middle_part, random_part
-    from ddas_gpu.pipelines.pipeline import gpu_number, on_gpu
+    from ddas_gpu.pipelines.pipeline import default_threads, gpu_number, on_gpu
 
     gpu = on_gpu(device)
     pipeline = Pipeline(
         batch_size=batch_size,
-        num_threads=num_threads or len(os.sched_getaffinity(0)),
+        num_threads=num_threads or default_threads(),
         device_id=gpu_number() if gpu else None,
         prefetch_queue_depth=1,  # a batch is asked for when the step begins
     )
