@@ -38,7 +38,8 @@ def trivialaugment(scale: PixelScale = PixelScale()) -> PolicySchedule:
 
     The magnitudes are AutoAugment's ranges (the authors' "RA" space), levels 0 to 10 of ours.
     """
-    levels = np.linspace(0, 10, TRIVIALAUGMENT_BINS).tolist()
+    # Rounded up, or the laws would cut 4.999… degrees to 4.
+    levels = (np.ceil(np.linspace(0, 10, TRIVIALAUGMENT_BINS) * 1e6) / 1e6).tolist()
     space = SearchSpace.of(RANDAUGMENT_OPS, levels, 1, scale)
     ops = [candidate.op for candidate in space]
     # Ops are equally likely; those with a magnitude share their part among the bins.

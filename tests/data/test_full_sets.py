@@ -1,0 +1,103 @@
+"""Training and test images of every data set, in the layouts people have on disk."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from ddas_gpu import settings
+from ddas_gpu.data import proxy_sets
+from ddas_gpu.data.full_sets import FileSource, full_sets
+from ddas_gpu.training_settings import DataSettings
+
+RANDOM = np.random.default_rng(0)
+
+
+def write_cifar(root: Path, name: str = "cifar10", count: int = 40) -> Path:
+    """The published pickles, with few images."""
+    folder = root / {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[name]
+    folder.mkdir(parents=True)
+    key, classes = ("labels", 10) if name == "cifar10" else ("fine_labels", 100)
+    names = [f"class {number:02}" for number in range(classes)]
+    files = {"cifar10": [f"data_batch_{n}" for n in range(1, 6)] + ["test_batch"]}
+    for file in files.get(name, ["train", "test"]):
+        planes = RANDOM.integers(0, 256, (count, 3072), dtype=np.uint8)
+        content = {"data": planes, key: [n % classes for n in range(count)]}
+        (folder / file).write_bytes(pickle.dumps(content, protocol=2))
+    meta = {"label_names": names} if name == "cifar10" else {"fine_label_names": names}
+    meta_file = "batches.meta" if name == "cifar10" else "meta"
+    (folder / meta_file).write_bytes(pickle.dumps(meta, protocol=2))
+    return root
+
+
+def write_svhn(root: Path, count: int = 40) -> Path:
+    root.mkdir(parents=True)
+    for part in ("train", "test"):
+        images = RANDOM.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+        labels = np.arange(count).reshape(-1, 1) % 10 + 1
+        savemat(root / f"{part}_32x32.mat", {"X": images, "y": labels})
+    return root
+
+
+def write_images(root: Path, classes: tuple[str, ...], count: int, size: int = 40) -> Path:
+    for part in ("train", "val"):
+        for name in classes:
+            (root / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = RANDOM.integers(0, 256, (size, size + 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / part / name / f"{number}.jpeg")
+    return root
+
+
+def test_the_digits_test_on_what_a_search_has_not_seen():
+    sets = full_sets(DataSettings(), seed=5, in_memory=True)
+    assert len(sets.train.labels) == 1200 and len(sets.test.labels) == 597
+    searched = proxy_sets(settings.preset("digits").data, seed=0)
+    seen = {image.tobytes() for part in searched for image in part.images}
+    assert seen == {image.tobytes() for image in sets.train.images}
+    assert not seen & {image.tobytes() for image in sets.test.images}
+
+
+def test_cifar_test_batch(tmp_path):
+    for name, classes in (("cifar10", 10), ("cifar100", 100)):
+        root = write_cifar(tmp_path / name, name, count=200)
+        data = DataSettings(data=name, root=root, image_size=32)
+        sets = full_sets(data, 0, in_memory=True)
+        assert len(sets.train.labels) == (1000 if name == "cifar10" else 200)
+        assert len(sets.test.labels) == 200
+        assert len(sets.class_names) == classes
+        assert not (sets.train.images[0] == sets.test.images[0]).all()
+
+
+def test_svhn_test_file(tmp_path):
+    data = DataSettings(data="svhn", root=write_svhn(tmp_path / "svhn"), image_size=32)
+    sets = full_sets(data, 0, in_memory=True)
+    assert sets.test.images.shape == (40, 32, 32, 3)
+    assert sets.test.labels.tolist() == [(n + 1) % 10 for n in range(40)]
+    (data.root / "test_32x32.mat").unlink()
+    with pytest.raises(ValueError, match="has no test_32x32.mat"):
+        full_sets(data, 0, in_memory=True)
+
+
+def test_files_stay_on_disk(tmp_path):
+    root = write_images(tmp_path / "data", ("a", "b"), count=3)
+    sets = full_sets(DataSettings(data="folder", root=root), 0, in_memory=False)
+    assert isinstance(sets.train, FileSource)
+    assert [file.parent.parent.name for file in sets.test.files] == ["val"] * 6
+    assert sets.test.labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_shares_keep_the_proportions_and_follow_the_seed(tmp_path):
+    root = write_cifar(tmp_path / "cifar10", count=100)
+    data = DataSettings(data="cifar10", root=root, image_size=32, train_share=0.1, test_share=0.3)
+    sets = full_sets(data, 0, in_memory=True)
+    assert np.bincount(sets.train.labels).tolist() == [5] * 10
+    assert np.bincount(sets.test.labels).tolist() == [3] * 10
+    again, other = (full_sets(data, seed, in_memory=True) for seed in (0, 1))
+    assert (again.train.images == sets.train.images).all()
+    assert not (other.train.images == sets.train.images).all()
