@@ -14,6 +14,7 @@ from PIL import Image
 from ddas_gpu.data.folder import FolderSource
 
 MOST_NAMED = 10
+NOT_IN_DALI = frozenset(("GIF",))  # of the formats that Pillow knows and people train with
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ def scan_files(
 
 
 def find_problem(path: Path) -> str | None:
-    """Why the image cannot be decoded to the last row; None if it can."""
+    """Why DALI cannot decode the image to the last row; None if it can."""
     try:
         if path.stat().st_size == 0:
             return "the file is empty"
         with Image.open(path) as image:
+            if image.format in NOT_IN_DALI:
+                return f"a {image.format}, which DALI does not read"
             # At an eighth of the size every byte of a JPEG is still read, in half the time.
             image.draft("RGB", (image.width // 8, image.height // 8))
             image.load()

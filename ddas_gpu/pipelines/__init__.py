@@ -2,5 +2,13 @@
 
 from ddas_gpu.pipelines.building import evaluation_pipeline, training_pipeline
 from ddas_gpu.pipelines.loading import Loader, loader
+from ddas_gpu.pipelines.searching import SearchImages, search_pipeline
 
-__all__ = ["Loader", "evaluation_pipeline", "loader", "training_pipeline"]
+__all__ = [
+    "Loader",
+    "SearchImages",
+    "evaluation_pipeline",
+    "loader",
+    "search_pipeline",
+    "training_pipeline",
+]

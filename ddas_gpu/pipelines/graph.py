@@ -2,6 +2,10 @@
 
 On a GPU files are decoded there ("mixed") and everything after that runs there; on the CPU DALI
 needs no driver. Names of the host's data are those of `Feed.names`.
+
+Image files are read by `fn.io.file.read`, in the order that the host gives, and not by
+`fn.readers.file`: a reader keeps an order of its own, shuffles within a window only, and cannot be
+sent to an epoch or a batch.
 """
 
 from __future__ import annotations

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.data.folder import FolderSource
-from ddas_gpu.scanning import BadImage, describe, scan_files
+from ddas_gpu.scanning import NOT_IN_DALI, BadImage, describe, scan_files
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_DEVIATION = (58.395, 57.12, 57.375)
 
 ON_BAD_FILES = (None, "skip", "stop")
-NOT_IN_DALI = frozenset((".gif",))
 TARS = frozenset((".tar",))
 TFRECORDS = frozenset((".tfrecord", ".tfrecords"))
 
@@ -113,13 +112,12 @@ def _open_records(files: list[Path]) -> Records:
 
 def _checked(images: ImageFiles, on_bad_files: str | None) -> ImageFiles:
     """Without the files that cannot be read, or stopped by them."""
-    bad = [
-        BadImage(file, "DALI does not read this format")
-        for file in images.files
-        if file.suffix.lower() in NOT_IN_DALI
-    ]
     if on_bad_files is not None:
-        bad += scan_files([f for f in images.files if f.suffix.lower() not in NOT_IN_DALI])
+        bad = scan_files(images.files)
+    else:  # by their names at least
+        foreign = tuple(f".{name.lower()}" for name in NOT_IN_DALI)
+        named_so = (file for file in images.files if file.suffix.lower() in foreign)
+        bad = [BadImage(file, "DALI does not read this format") for file in named_so]
     if not bad:
         return images
     if on_bad_files != "skip":

@@ -48,19 +48,13 @@ class ImagePipeline(Pipeline):
         )
         self.feed, self.epochs = feed, epochs
         self._gpu = gpu
-        self._scratch = tempfile.TemporaryDirectory() if isinstance(feed.images, Records) else None
-        reader = (
-            {}
-            if self._scratch is None
-            else {
-                "scratch": Path(self._scratch.name),
-                "shuffle": epochs.shuffle,
-                "seed": epochs.seed,
-                "shard_id": epochs.shard_id,
-                "num_shards": epochs.num_shards,
-            }
-        )
         feed.epochs = epochs
+        reader = {}
+        if isinstance(feed.images, Records):
+            self._scratch = tempfile.TemporaryDirectory()  # until the pipeline goes
+            names = ("shuffle", "seed", "shard_id", "num_shards")
+            reader = {name: getattr(epochs, name) for name in names}
+            reader["scratch"] = Path(self._scratch.name)
         with self:
             self.set_outputs(*define(feed, gpu, reader))
 

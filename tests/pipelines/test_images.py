@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ddas_gpu.data.folder import FolderSource
 from ddas_gpu.data.sources import ArraySource
@@ -41,10 +42,12 @@ def test_records_as_a_file_files_or_a_folder(tmp_path, ending, kind):
 
 def test_a_format_that_dali_cannot_read_is_named(folder, tmp_path):
     root = Path(shutil.copytree(folder, tmp_path / "images"))
-    (root / "class0" / "9.gif").touch()
+    picture = Image.new("RGB", (9, 9))
+    picture.save(root / "class0" / "9.gif")
     with pytest.raises(ValueError, match="9.gif .DALI does not read this format."):
         open_images(root)
-    with pytest.warns(RuntimeWarning, match="9.gif"):
+    picture.save(root / "class0" / "8.jpg", format="gif")
+    with pytest.warns(RuntimeWarning, match="8.jpg .a GIF, which DALI does not read.*9.gif"):
         assert len(open_images(root, "skip")) == 15
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
@@ -67,6 +68,13 @@ def test_a_file_that_disappears_in_mid_epoch_is_named(own_folder: Path, schedule
     with pytest.raises(ValueError, match=f"{gone} .the file is gone."):
         for _ in range(16):
             pipeline.run()
+
+
+def test_a_file_that_only_pillow_reads_is_named(own_folder: Path):
+    Image.new("RGB", (60, 60)).save(own_folder / "class0" / "1.jpg", format="gif")
+    pipeline = evaluation_pipeline(own_folder, 4, "cpu", size=16)
+    with pytest.raises(ValueError, match="1.jpg .a GIF, which DALI does not read"):
+        pipeline.run()
 
 
 def test_a_damaged_file_is_named_through_dalis_iterators(own_folder: Path):
