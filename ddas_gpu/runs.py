@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from ddas_gpu.data import DataSet
 from ddas_gpu.files import write_atomically
 from ddas_gpu.policy import versions
 from ddas_gpu.settings import SearchSettings
+
+if TYPE_CHECKING:
+    from ddas_gpu.detection import DetectionSet
 
 CONFIG, POLICY, METRICS = "config.json", "policy.json", "metrics.jsonl"
 CHECKPOINT, SAMPLES = "checkpoint.pt", "samples.npz"
@@ -55,7 +58,7 @@ class RunFolder:
         self._metrics: IO[bytes] | None = None
 
     @classmethod
-    def create(cls, settings: SearchSettings, train: DataSet) -> RunFolder:
+    def create(cls, settings: SearchSettings, train: DataSet | DetectionSet) -> RunFolder:
         """A new folder, at --out or at the next free runs/DATA-NUMBER."""
         path = _new_folder(settings)
         try:
@@ -156,12 +159,18 @@ def check_free(path: Path) -> None:
         raise ValueError(f"{path} exists and is not an empty folder: name another --out")
 
 
-def _samples(train: DataSet, count: int = 8) -> bytes:
+def _samples(train: DataSet | DetectionSet, count: int = 8) -> bytes:
     """Up to eight clean training images, evenly spread, for the report."""
     indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
-    images = train.batch(indices, np.random.default_rng(0))
-    labels = train.labels[indices]
+    batch = train.batch(indices, np.random.default_rng(0))
+    if isinstance(batch, np.ndarray):
+        labels = train.labels[indices]
+        names = np.array([train.class_names[label] for label in labels])
+        arrays = {"images": batch, "labels": labels, "names": names}
+    else:
+        from ddas_gpu.detection.samples import sample_arrays
+
+        arrays = sample_arrays(batch, train.class_names)
     buffer = io.BytesIO()
-    names = np.array([train.class_names[label] for label in labels])
-    np.savez(buffer, images=images, labels=labels, names=names)
+    np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from ddas_gpu import streams
 from ddas_gpu.augmentation_parameters import AugmentationParameters, draw_policies
-from ddas_gpu.data import DataSet, Normalise, cutout_holes
+from ddas_gpu.data import DataSet
 from ddas_gpu.gradients import PolicyGradients
-from ddas_gpu.models import build
-from ddas_gpu.ops import versions
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.settings import FREE_TO_CHANGE, SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
+from ddas_gpu.tasks import task_for
+
+if TYPE_CHECKING:
+    from ddas_gpu.detection import DetectionSet
 
 
 class Diverged(ArithmeticError):
@@ -44,8 +45,8 @@ class Search:
         self,
         settings: SearchSettings,
         space: SearchSpace,
-        train: DataSet,
-        validation: DataSet,
+        train: DataSet | DetectionSet,
+        validation: DataSet | DetectionSet,
         device: torch.device | str = "cpu",
     ) -> None:
         self.settings, self.space = settings, space
@@ -54,9 +55,9 @@ class Search:
         self.seed = settings.run.seed
         self.steps_per_epoch = len(train) // settings.training.batch
         self.total_steps = settings.training.epochs * self.steps_per_epoch
-        self.normalise = Normalise(train.images)
+        self.task = task_for(settings, train, validation, self.device)
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
-        self.model = build(settings.training.model, len(train.class_names)).to(self.device).train()
+        self.model = self.task.build_model().train()
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.SGD(
@@ -85,15 +86,20 @@ class Search:
         learning_rate = self.learning_rate(step)
         # For models that draw themselves (dropout, Shake-Shake).
         torch.manual_seed(streams.number(self.seed, Stream.MODEL, step))
-        clean, targets = self.training_batch(step)
+        clean = self.training_batch(step)
         watch.lap("data")
         policies = self.draw_policies(step)
         signs = streams.number(self.seed, Stream.SIGNS, step)
-        pixels = versions(clean, policies, self.space, seed=signs)
-        inputs = self.network_inputs(pixels, step)
+        holes = streams.generator(self.seed, Stream.HOLES, step)
+        versions = self.task.versions(clean, policies, self.space, signs, holes)
         watch.lap("augment")
-        method = self.settings.training.gradients
-        gradients = PolicyGradients(self.model, F.cross_entropy, inputs, targets, method=method)
+        gradients = PolicyGradients(
+            self.model,
+            self.task.loss,
+            versions.inputs,
+            versions.targets,
+            method=self.settings.training.gradients,
+        )
         losses = gradients.losses.tolist()
         self.require_finite("training loss", *losses)
         shares = self.parameters.weights(policies)
@@ -108,7 +114,7 @@ class Search:
         self.require_finite("gradient of the validation loss", *reward.tolist())
         # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
         # may say otherwise, and Z_g would blow that up to the size of a real signal.
-        reward[unchanged(pixels)] = 0.0
+        reward[versions.unchanged] = 0.0
         self.parameters.update(policies, reward)
         watch.lap("update")
         self.steps += 1
@@ -126,33 +132,22 @@ class Search:
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
             "seconds": watch.seconds,
-            "images": pixels.shape[0] * pixels.shape[1] + self.settings.training.val_batch,
+            "images": versions.inputs[:, :, 0, 0, 0].numel() + self.settings.training.val_batch,
         }
 
-    def training_batch(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The clean batch of a step, uint8 (B, H, W, 3), cropped and flipped, with its labels."""
+    def training_batch(self, step: int) -> Any:
+        """The clean batch of a step, as the task has it: images with labels, or with boxes."""
         epoch, place = divmod(step, self.steps_per_epoch)
         order = streams.generator(self.seed, Stream.TRAINING_ORDER, epoch)
         indices = batch_of(order, len(self.train), place, self.settings.training.batch)
-        images = self.train.batch(indices, streams.generator(self.seed, Stream.CROPS, step))
-        return self._to_device(images), self._to_device(self.train.labels[indices])
+        crops = streams.generator(self.seed, Stream.CROPS, step)
+        return self.task.clean_batch(indices, crops)
 
     def draw_policies(self, step: int) -> np.ndarray:
         """φ_1 … φ_L̂ of a step, (L̂, N_o)."""
         generator = streams.generator(self.seed, Stream.POLICIES, step)
         count = self.settings.policy.policies
         return draw_policies(generator, count, self.space.depth, len(self.space))
-
-    def network_inputs(self, pixels: torch.Tensor, step: int) -> torch.Tensor:
-        """(L̂ + 1, B, H, W, 3) uint8 to (L̂ + 1, B, 3, H, W) float: normalise, then Cutout."""
-        inputs = self.normalise(pixels)
-        side = self.settings.data.cutout
-        if side:
-            count, height, width = pixels.shape[1:4]
-            places = streams.generator(self.seed, Stream.HOLES, step)
-            holes = cutout_holes(count, height, width, side, places)
-            inputs.masked_fill_(holes.to(self.device), 0.0)
-        return inputs
 
     def learning_rate(self, step: int) -> float:
         """SGD's learning rate η for a step."""
@@ -174,18 +169,18 @@ class Search:
     def validation_gradient(self, step: int) -> tuple[float, dict[str, torch.Tensor]]:
         """L_val and its gradient at the present θ, batch norm in training mode.
 
-        Validation images are normalised and nothing else: no policy, no flip, no Cutout. The pass
-        runs on copies of the buffers, because the running statistics are the clean batches'.
+        The pass runs on copies of the buffers, because the running statistics are the clean
+        batches'.
         """
         size = self.settings.training.val_batch
         cycle, place = divmod(step, len(self.validation) // size)
         order = streams.generator(self.seed, Stream.VALIDATION_ORDER, cycle)
         indices = batch_of(order, len(self.validation), place, size)
-        images = self.validation.batch(indices, streams.generator(self.seed, Stream.CROPS, step))
+        crops = streams.generator(self.seed, Stream.CROPS, step)
+        inputs, targets = self.task.validation_batch(indices, crops)
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        inputs = self.normalise(self._to_device(images))
         outputs = torch.func.functional_call(self.model, buffers, (inputs,))
-        loss = F.cross_entropy(outputs, self._to_device(self.validation.labels[indices]))
+        loss = self.task.loss(outputs, targets)
         gradient = torch.autograd.grad(loss, self.weights)
         return loss.item(), dict(zip(self.names, gradient, strict=True))
 
@@ -221,18 +216,10 @@ class Search:
         self.parameters.load_state_dict(state["parameters"])
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
 
-    def _to_device(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device)
-
 
 def batch_of(order: np.random.Generator, count: int, place: int, size: int) -> np.ndarray:
     """Batch number `place` of a random order of `count` images."""
     return order.permutation(count)[place * size : (place + 1) * size]
-
-
-def unchanged(pixels: torch.Tensor) -> torch.Tensor:
-    """(L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
-    return (pixels[1:] == pixels[:1]).flatten(1).all(1).cpu()
 
 
 class Stopwatch:

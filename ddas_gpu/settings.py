@@ -28,7 +28,7 @@ class DataSettings:
     val_root: Path | None = None
     """Validate on images of another folder: a policy that carries over to another domain."""
     sanity_check: Literal["rotate90"] | None = None
-    """Turn the validation images by 90°: the search must then find Rotate90."""
+    """Turn the validation images by 90°: the search must then find Rotate90 (Rotate90_BBox)."""
     train_images: int = 600
     """Training images of the proxy task."""
     val_images: int = 600
@@ -36,7 +36,12 @@ class DataSettings:
     classes: int | None = None
     """Use this many classes, drawn at random, all equally often; without this all of them."""
     image_size: int = 16
-    """Pixels a side that the network sees."""
+    """Pixels a side that the network sees; the shorter side with --resize keep-ratio."""
+    resize: Literal["square", "keep-ratio"] = "square"
+    """Detection: make images square, or keep their shape, the longer side at most 5/3 of the
+    shorter."""
+    drop_empty: bool = False
+    """Detection: leave out the images without boxes."""
     crop: Literal["pad", "resized"] = "pad"
     """Pad and shift small images, or crop and scale a random part of large ones."""
     padding: int = 0
@@ -77,6 +82,12 @@ class TrainingSettings:
 
     model: str = "wrn-40-2"
     """The proxy network."""
+    backbone: Path | None = None
+    """Detection: a file with ImageNet weights of the ResNet inside."""
+    frozen_norm: bool = False
+    """Detection: keep the batch norms' statistics, scales and shifts as they are in --backbone."""
+    anchor_scale: float = 4.0
+    """Detection: side of the smallest anchors in strides; less than 4 for images of few pixels."""
     epochs: int = 20
     """Passes over the training images."""
     batch: int = 32
@@ -147,7 +158,7 @@ class SearchSettings:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SearchSettings:
         """Inverse of `to_json`."""
-        paths = ("root", "val_root", "space", "out")
+        paths = ("root", "val_root", "space", "out", "backbone")
         values = {
             name: Path(value) if name in paths and value is not None else value
             for name, value in values.items()
@@ -164,6 +175,8 @@ class SearchSettings:
         for name in NOT_NEGATIVE:
             if not values[name] >= 0:
                 raise ValueError(f"--{name.replace('_', '-')} cannot be negative: {values[name]}")
+        if self.training.frozen_norm and self.training.backbone is None:
+            raise ValueError("--frozen-norm keeps trained statistics: it needs --backbone FILE")
         if not 0 < self.policy.apply_probability < 1:
             raise ValueError(
                 f"--apply-probability lies between 0 and 1, not {self.policy.apply_probability}"
@@ -184,13 +197,15 @@ class SearchSettings:
                 raise ValueError(f"--levels is for the presets: {self.policy.space} has its own")
             own = SearchSpace.load(self.policy.space)
             return dataclasses.replace(own, depth=self.policy.depth)
-        name = "sanity" if self.data.sanity_check else SPACES[self.data.data]
+        names = SANITY_SPACES if self.data.sanity_check else SPACES
+        name = names[self.data.data]
         preset = dict(PRESETS[name])
         # Shifts and holes are pixels: they grow with the images.
         factor = self.data.image_size / SIZES[name]
         scale = preset.pop("scale", PixelScale())
         scale = PixelScale(round(scale.translate * factor), round(scale.cutout * factor))
-        return SearchSpace.of(preset["ops"], self.policy.levels, self.policy.depth, scale)
+        fill = preset.get("fill", 0)
+        return SearchSpace.of(preset["ops"], self.policy.levels, self.policy.depth, scale, fill)
 
 
 # What a resumed run may have otherwise than before.
@@ -207,6 +222,7 @@ POSITIVE = (
         "checkpoint_seconds",
         "classes",
         "threads",
+        "anchor_scale",
     ),
 )
 NOT_NEGATIVE = ("padding", "cutout", "momentum", "weight_decay", "seed")
@@ -214,9 +230,14 @@ NOT_NEGATIVE = ("padding", "cutout", "momentum", "weight_decay", "seed")
 # The space of each data set, and the image size that a space's pixel scale is meant for.
 SPACES = {
     **{"digits": "digits", "cifar10": "cifar", "cifar100": "cifar", "svhn": "svhn"},
-    **{"imagenet": "imagenet", "folder": "cifar"},
+    **{"imagenet": "imagenet", "folder": "cifar", "coco": "coco"},
 }
-SIZES = {"digits": 16, "cifar": 32, "svhn": 32, "sanity": 32, "imagenet": 224}
+SANITY_SPACES = dict.fromkeys(SPACES, "sanity") | {"coco": "coco-sanity"}
+# COCO's ops are defined on its images as they are, most of them 640 × 480.
+SIZES = {
+    **{"digits": 16, "cifar": 32, "svhn": 32, "sanity": 32, "imagenet": 224},
+    **{"coco": 480, "coco-sanity": 480},
+}
 
 CIFAR = {
     **{"train_images": 2000, "val_images": 2000, "image_size": 32},
@@ -235,6 +256,12 @@ DATA: dict[str, dict[str, Any]] = {
         **{"policies": 2, "lr_ops": 0.003, "lr_apply": 0.002, "lr": 0.01, "weight_decay": 1e-4},
         **{"smoothing": 6},
     },
+    "coco": {
+        **{"train_images": 3000, "val_images": 1500, "image_size": 800, "resize": "keep-ratio"},
+        **{"flip": True, "model": "retinanet-r50", "epochs": 30, "batch": 4, "val_batch": 4},
+        **{"lr": 0.04, "lr_schedule": "step", "lr_steps": (24, 28), "weight_decay": 1e-4},
+        **{"lr_ops": 0.001, "lr_apply": 0.001, "smoothing": 1},
+    },
     "folder": CIFAR | {"image_size": 64, "crop": "resized", "cutout": 0},
 }
 # The paper's check: one op a policy, one level, and augmentation more likely than not.
@@ -243,11 +270,9 @@ SANITY_CHECK: dict[str, Any] = {"depth": 1, "levels": (2,), "apply_probability":
 
 def preset(data: str = "digits", sanity_check: str | None = None) -> SearchSettings:
     """The settings for a data set, before any flag."""
-    if data == "coco":
-        raise ValueError("object detection on COCO is not in this version: it searches classifiers")
     if data not in DATA:
         raise ValueError(f"unknown data set {data!r}; there are: {', '.join(DATA)}")
     values = {"data": data, "levels": PRESETS[SPACES[data]]["levels"], **DATA[data]}
     if sanity_check is not None:
-        values |= {"sanity_check": sanity_check, **SANITY_CHECK}
+        values |= {"sanity_check": sanity_check, "resize": "square", **SANITY_CHECK}
     return SearchSettings().replace(**values)

@@ -173,6 +173,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scale": PixelScale(translate=250, cutout=100),
         "fill": 128,
     },
+    # The same idea with boxes.
+    "coco-sanity": {
+        "ops": [name.replace("Rotate_BBox", "Rotate90_BBox") for name in DETECTION],
+        "levels": (2,),
+        "depth": 1,
+        "scale": PixelScale(translate=250, cutout=100),
+        "fill": 128,
+    },
     # The paper replaces Rotate by Rotate90, with one magnitude and one op a policy.
     "sanity": {
         "ops": (*PLAIN, "Rotate90", "Posterize", *GEOMETRIC, *TONES),

@@ -397,7 +397,6 @@ NUMBERS = {
     "--model what": "unknown model 'what'",
     "--train-images 2000": "2000 + 40 images are wanted, but there are only 1797",
     "--root somewhere": "scikit-learn",
-    "--data coco": "object detection",
     "--space missing.json": "missing.json",
 }
 

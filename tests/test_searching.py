@@ -31,7 +31,8 @@ def one_thread():
 
 def make(space: SearchSpace = SPACE, **changes) -> Search:
     """A search on a few digits; two steps an epoch unless told otherwise."""
-    small = {"train_images": 32, "val_images": 40, "batch": 16, "val_batch": 20, "epochs": 2}
+    small = {"train_images": 32, "val_images": 40, "batch": 16, "val_batch": 20}
+    small |= {"epochs": 2, "policies": 3}
     settings = preset("digits").replace(**small | changes)
     return Search(settings, space, *proxy_sets(settings.data, settings.run.seed))
 
@@ -39,8 +40,8 @@ def make(space: SearchSpace = SPACE, **changes) -> Search:
 def in_float64(search: Search) -> Search:
     """The same search in double precision."""
     search.model.double()
-    single = search.normalise
-    search.normalise = lambda pixels: single(pixels).double()
+    single = search.task.normalise
+    search.task.normalise = lambda pixels: single(pixels).double()
     return search
 
 
@@ -70,7 +71,7 @@ def validation_batch(search: Search, step: int) -> tuple[torch.Tensor, torch.Ten
     search.validation_gradient(step)
     object.__setattr__(search.validation, "batch", real)
     images = torch.from_numpy(search.validation.images[taken[0]])
-    return search.normalise(images), torch.from_numpy(search.validation.labels[taken[0]])
+    return search.task.normalise(images), torch.from_numpy(search.validation.labels[taken[0]])
 
 
 @pytest.mark.parametrize("method", ["auto", "jvp", "reference"])
@@ -189,7 +190,7 @@ def test_validation_images_are_only_normalised_and_all_are_used():
     labels = []
     for step in range(2):  # 40 validation images, 20 a step
         images, targets = validation_batch(search, step)
-        rows = search.normalise(torch.from_numpy(search.validation.images))
+        rows = search.task.normalise(torch.from_numpy(search.validation.images))
         assert all((rows == image).flatten(1).all(1).any() for image in images)
         labels += targets.tolist()
     assert sorted(labels) == sorted(search.validation.labels.tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ddas_gpu.data import coco
 from ddas_gpu.data.cifar import LAYOUTS, find_batches, open_cifar
 from ddas_gpu.data.digits import open_digits
 from ddas_gpu.data.folder import LAYOUT, FolderSource
@@ -18,6 +19,7 @@ EXPECTED = {
     "svhn": f"the published {FILE}",
     "imagenet": LAYOUT,
     "folder": LAYOUT,
+    "coco": coco.LAYOUT,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from PIL import Image
 
@@ -14,13 +16,22 @@ from ddas_gpu.data.splits import some_classes, stratified_split
 from ddas_gpu.settings import DataSettings
 from ddas_gpu.streams import Stream
 
+if TYPE_CHECKING:
+    from ddas_gpu.detection import DetectionSet
 
-def proxy_sets(settings: DataSettings, seed: int) -> tuple[DataSet, DataSet]:
-    """The training and the validation set of a search, disjoint, stratified, in memory.
+
+def proxy_sets(
+    settings: DataSettings, seed: int
+) -> tuple[DataSet, DataSet] | tuple[DetectionSet, DetectionSet]:
+    """The training and the validation set of a search, disjoint; classes stratified, in memory.
 
     The validation images come out of the same training images or, with `val_root`, out of
     another folder with the same classes.
     """
+    if settings.data == "coco":
+        from ddas_gpu.detection.proxies import coco_sets
+
+        return coco_sets(settings, seed)
     generator = streams.generator(seed, Stream.SPLIT)
     source = open_source(settings.data, settings.root, settings.image_size)
     sizes = (settings.train_images, settings.val_images)

@@ -41,8 +41,9 @@ class Metrics:
 class Samples:
     """A few clean images of the training set."""
 
-    images: np.ndarray  # (N, H, W, 3) uint8
+    images: np.ndarray | list[np.ndarray]  # (N, H, W, 3) uint8; with boxes of any sizes
     names: list[str]
+    boxes: list[np.ndarray] | None = None  # of detection: (n, 4) each, x0 y0 x1 y1 in pixels
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,9 @@ def _read_samples(path: Path) -> Samples | None:
         with np.load(path, allow_pickle=False) as archive:
             images = archive["images"]
             names = [str(name) for name in archive["names"]]
+            places = None
+            if "boxes" in archive:
+                places = archive["sizes"], archive["boxes"], archive["owners"]
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} does not hold sample images: {error}") from None
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
@@ -196,7 +200,25 @@ def _read_samples(path: Path) -> Samples | None:
         )
     if len(names) != len(images):
         raise ValueError(f"{path} holds {len(images)} images but {len(names)} names")
-    return Samples(images, names) if images.size else None
+    if not images.size:
+        return None
+    return Samples(images, names) if places is None else _with_boxes(path, images, names, *places)
+
+
+def _with_boxes(
+    path: Path,
+    images: np.ndarray,
+    names: list[str],
+    sizes: np.ndarray,
+    boxes: np.ndarray,
+    owners: np.ndarray,
+) -> Samples:
+    """Images out of the corners they lie in, each with its boxes."""
+    shapes = (len(images), 2), (len(owners), 4), (len(owners),)
+    if (sizes.shape, boxes.shape, owners.shape) != shapes:
+        raise ValueError(f"{path}: sizes, boxes and owners do not fit the {len(images)} images")
+    cropped = [np.ascontiguousarray(i[:h, :w]) for i, (h, w) in zip(images, sizes, strict=True)]
+    return Samples(cropped, names, [boxes[owners == i] for i in range(len(images))])
 
 
 def _mean(values: np.ndarray) -> float:

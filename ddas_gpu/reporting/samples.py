@@ -6,16 +6,18 @@ import base64
 import io
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.reporting.html import Html, el
 from ddas_gpu.reporting.numbers import share_from_to
 from ddas_gpu.reporting.run import Samples
+from ddas_gpu.space import SearchSpace
 
 SEED = 0  # the same draws whenever a page is rebuilt, and in every page
 LARGEST = 224  # pixels a side in the page
 SMALL = 64  # images up to this side are shown with their pixels
+BOX, EDGE = (255, 221, 0), (0, 0, 0)  # colours that show on any photograph
 
 
 def picture(image: np.ndarray, alt: str) -> Html:
@@ -36,6 +38,41 @@ def picture(image: np.ndarray, alt: str) -> Html:
     )
 
 
+def outlined(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """The image in the size of the page, with its boxes (n, 4)."""
+    drawn = Image.fromarray(image)
+    drawn.thumbnail((LARGEST, LARGEST))
+    scale = np.array(drawn.size * 2) / (image.shape[1::-1] * 2)
+    pen = ImageDraw.Draw(drawn)
+    for box in boxes * scale:
+        x0, y0, x1, y1 = (int(v) for v in np.round(box))
+        pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=EDGE, width=3)
+        pen.rectangle((x0 + 1, y0 + 1, max(x0 + 1, x1 - 2), max(y0 + 1, y1 - 2)), outline=BOX)
+    return np.asarray(drawn)
+
+
+def clean_views(samples: Samples) -> list[np.ndarray]:
+    """The samples as they are, those of detection with their boxes."""
+    if samples.boxes is None:
+        return list(samples.images)
+    return [outlined(*sample) for sample in zip(samples.images, samples.boxes, strict=True)]
+
+
+def augmented_views(
+    samples: Samples, which: np.ndarray, policies: np.ndarray, space: SearchSpace
+) -> list[np.ndarray]:
+    """Some samples, each under a policy of its own; boxes move with the pixels."""
+    from ddas_gpu.ops import augment, augment_boxes  # loads the back ends; only needed here
+
+    if samples.boxes is None:
+        chosen = np.ascontiguousarray(samples.images[which])
+        return list(augment(chosen, policies, space, seed=SEED))
+    images, boxes = [samples.images[w] for w in which], [samples.boxes[w] for w in which]
+    labels = [np.zeros(len(b), np.int64) for b in boxes]
+    images, boxes, _ = augment_boxes(images, boxes, labels, policies, space, SEED)
+    return [outlined(*sample) for sample in zip(images, boxes, strict=True)]
+
+
 def draw_policies(schedule: PolicySchedule, epoch: int, images: int) -> np.ndarray:
     """A policy for each image from p_o of an epoch: (images, depth) candidate indices."""
     p_o = schedule.p_o[epoch]
@@ -47,13 +84,10 @@ def candidate_pictures(
     schedule: PolicySchedule, samples: Samples, candidates: list[int]
 ) -> list[Html]:
     """What each candidate does to one of the samples, another one each time."""
-    from ddas_gpu.ops import augment  # loads the back ends; only needed with samples
-
     which = np.arange(len(candidates)) % len(samples.images)
     policies = np.full((len(candidates), schedule.space.depth), -1)
     policies[:, 0] = candidates
-    images = np.ascontiguousarray(samples.images[which])
-    changed = augment(images, policies, schedule.space, seed=SEED)
+    changed = augmented_views(samples, which, policies, schedule.space)
     return [
         picture(image, f"{samples.names[w]} under {schedule.space[c]}")
         for image, w, c in zip(changed, which, candidates, strict=True)
@@ -62,13 +96,11 @@ def candidate_pictures(
 
 def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
     """Every sample clean, under a policy of the first epoch and under one of the last."""
-    from ddas_gpu.ops import augment
-
-    clean = np.ascontiguousarray(samples.images)
+    clean, everyone = clean_views(samples), np.arange(len(samples.images))
     last = len(schedule.p_o) - 1
     titles = [f"epoch {epoch + 1}" for epoch in (0, last)]
     drawn = [draw_policies(schedule, epoch, len(clean)) for epoch in (0, last)]
-    changed = [augment(clean, policies, schedule.space, seed=SEED) for policies in drawn]
+    changed = [augmented_views(samples, everyone, p, schedule.space) for p in drawn]
     figures = []
     for i, name in enumerate(samples.names):
         cells = [_cell("clean", picture(clean[i], name), name)]
