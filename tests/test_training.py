@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from data.test_full_sets import write_cifar, write_images, write_svhn
+from layouts import write_cifar, write_images, write_svhn
 from train_commands import train
 
 from ddas_gpu.data.full_sets import full_sets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from data.test_full_sets import write_images
+from layouts import write_images
 
 from ddas_gpu import baselines
 from ddas_gpu.data.full_sets import full_sets
