@@ -349,6 +349,31 @@ FOLDER = [
 ]
 
 
+def test_image_files_are_trained_on_and_resumed(tmp_path, monkeypatch):
+    write_classes(tmp_path / "data" / "train")
+    write_classes(tmp_path / "data" / "test", count=3)
+    flags = (*FOLDER, "--root", tmp_path / "data", "--checkpoint-seconds", 0.0001)
+    assert train(*flags, "--out", tmp_path / "whole") == 0
+    with monkeypatch.context() as patch:
+        at_step(patch, 4, die)  # in the middle of the second epoch
+        with pytest.raises(Killed):
+            train(*flags, "--out", tmp_path / "run")
+    assert train("--resume", "--out", tmp_path / "run") == 0
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+def test_resume_refuses_other_images(tmp_path, monkeypatch, capsys):
+    write_classes(tmp_path / "data" / "train")
+    write_classes(tmp_path / "data" / "test", count=3)
+    with monkeypatch.context() as patch:
+        at_step(patch, 2, die)
+        with pytest.raises(Killed):
+            train(*FOLDER, "--root", tmp_path / "data", "--out", tmp_path / "run")
+    (tmp_path / "data" / "train" / "a" / "0.png").unlink()
+    assert train("--resume", "--out", tmp_path / "run") == 2
+    assert "other images" in capsys.readouterr().err
+
+
 def test_classes_that_differ(capsys, tmp_path):
     write_classes(tmp_path / "data" / "train")
     write_classes(tmp_path / "data" / "val", classes="abc")
