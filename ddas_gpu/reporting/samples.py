@@ -41,6 +41,11 @@ def picture(image: np.ndarray, alt: str) -> Html:
 def outlined(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """The image in the size of the page, with its boxes (n, 4)."""
     drawn = Image.fromarray(image)
+    factor = LARGEST // max(drawn.size)
+    if factor > 1:  # lines would cover what is in small boxes
+        drawn = drawn.resize(
+            (drawn.width * factor, drawn.height * factor), Image.Resampling.NEAREST
+        )
     drawn.thumbnail((LARGEST, LARGEST))
     scale = np.array(drawn.size * 2) / (image.shape[1::-1] * 2)
     pen = ImageDraw.Draw(drawn)

@@ -8,11 +8,13 @@ from PIL import Image
 from run_folders import Page, schedule
 
 from ddas_gpu import augment
+from ddas_gpu.ops import PixelScale, augment_boxes
 from ddas_gpu.reporting.run import Samples
 from ddas_gpu.reporting.samples import (
     SEED,
     candidate_pictures,
     draw_policies,
+    outlined,
     picture,
     sample_sheet,
 )
@@ -76,3 +78,32 @@ def test_a_candidate_is_shown_alone():
 def test_policies_of_one_op():
     space = SearchSpace.preset("sanity")
     assert len(Page(sample_sheet(schedule(space, 1), SAMPLES)).all("img")) == 9
+
+
+BOXES = [np.array([[2.0, 3.0, 12.0, 14.0]]), np.zeros((0, 4)), np.array([[0.0, 0.0, 8.0, 8.0]])]
+WITH_BOXES = Samples(list(IMAGES), SAMPLES.names, BOXES)
+
+
+def test_boxes_are_drawn_where_they_are():
+    shown = outlined(np.full((16, 16, 3), 128, np.uint8), BOXES[0])
+    assert shown.shape == (224, 224, 3)  # small images grow, or lines would cover them
+    rows, columns = np.nonzero((shown != 128).any(-1))
+    assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (28, 42, 168, 196)
+    assert (shown[60:180, 50:150] == 128).all()  # lines, not filled
+    large = outlined(np.full((448, 896, 3), 128, np.uint8), np.array([[40.0, 80.0, 400.0, 400.0]]))
+    assert large.shape == (112, 224, 3)
+    assert (large[20, 50] == (0, 0, 0)).all() and (large[21, 50] == (255, 221, 0)).all()
+
+
+def test_the_sheet_of_a_detector_moves_boxes_with_the_pixels():
+    space = SearchSpace.of(("TranslateX_BBox",), levels=(10,), depth=1, scale=PixelScale(4), fill=9)
+    images = Page(sample_sheet(schedule(space, 1), WITH_BOXES)).all("img")
+    clean = [pixels(image) for image in images[::3]]
+    for image, boxes, shown in zip(IMAGES, BOXES, clean, strict=True):
+        np.testing.assert_array_equal(shown, outlined(image, boxes))
+    moved, new, _ = augment_boxes(
+        list(IMAGES), BOXES, [np.zeros(len(b), np.int64) for b in BOXES], [0], space, SEED
+    )
+    for image, boxes, data in zip(moved, new, images[1::3], strict=True):
+        np.testing.assert_array_equal(pixels(data), outlined(image, boxes))
+    assert not np.array_equal(new[0], BOXES[0])
