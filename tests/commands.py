@@ -14,7 +14,9 @@ from ddas_gpu import ops
 from ddas_gpu.search import main
 
 # 4 steps an epoch, 8 in all; one thread, because batches this small are slower on more.
-TINY = "--epochs 2 --train-images 32 --val-images 40 --batch 8 --val-batch 20 --threads 1".split()
+TINY = (
+    "--epochs 2 --train-images 32 --val-images 40 --batch 8 --val-batch 20 --policies 3 --threads 1"
+).split()
 
 
 def search(*flags: object) -> int:
