@@ -1,51 +1,140 @@
-"""CIFAR-10 and CIFAR-100 as published: pickled batches of 3 × 32 × 32 planes."""
+"""CIFAR-10 and CIFAR-100 as published: 3 × 32 × 32 planes, pickled or binary, unpacked or not."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import tarfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from ddas_gpu.data.sources import ArraySource
 from ddas_gpu.unpickling import restricted_load
 
-# name: (folder in the published archive, training files, labels, class names and their file)
-LAYOUTS = {
+
+@dataclass(frozen=True)
+class Layout:
+    """One of the published versions."""
+
+    folder: str  # in the archive
+    archive: str
+    train: tuple[str, ...]
+    test: str
+    names: str  # the file with the class names
+    read_batch: Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]  # planes, labels
+    read_names: Callable[[bytes, str], Sequence[str]]
+
+
+def pickled(key: str) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
+    """A reader of batches whose labels are under `key`."""
+
+    def read(content: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
+        batch = restricted_load(content, path)
+        return batch["data"], np.asarray(batch[key])
+
+    return read
+
+
+def binary(labels: int) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
+    """A reader of rows of so many labels, the last of which counts, and 3072 pixels."""
+
+    def read(content: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.frombuffer(content, np.uint8).reshape(-1, labels + 3072)
+        return rows[:, labels:], rows[:, labels - 1]
+
+    return read
+
+
+def pickled_names(key: str) -> Callable[[bytes, str], Sequence[str]]:
+    return lambda content, path: restricted_load(content, path)[key]
+
+
+def text_names(content: bytes, path: str) -> Sequence[str]:
+    return content.decode().split()
+
+
+FIVE = tuple(f"data_batch_{number}" for number in range(1, 6))
+LAYOUTS: dict[str, tuple[Layout, ...]] = {
     "cifar10": (
-        "cifar-10-batches-py",
-        tuple(f"data_batch_{number}" for number in range(1, 6)),
-        "labels",
-        ("batches.meta", "label_names"),
+        Layout(
+            *("cifar-10-batches-py", "cifar-10-python.tar.gz", FIVE, "test_batch"),
+            *("batches.meta", pickled("labels"), pickled_names("label_names")),
+        ),
+        Layout(
+            *("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
+            *(tuple(f"{file}.bin" for file in FIVE), "test_batch.bin"),
+            *("batches.meta.txt", binary(1), text_names),
+        ),
     ),
-    "cifar100": ("cifar-100-python", ("train",), "fine_labels", ("meta", "fine_label_names")),
+    "cifar100": (
+        Layout(
+            *("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test"),
+            *("meta", pickled("fine_labels"), pickled_names("fine_label_names")),
+        ),
+        Layout(
+            *("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin"),
+            *("fine_label_names.txt", binary(2), text_names),
+        ),
+    ),
 }
 
 
-TEST_FILES = {"cifar10": ("test_batch",), "cifar100": ("test",)}
+@dataclass(frozen=True)
+class Batches:
+    """A published version, and the folder or the archive where it is."""
+
+    place: Path
+    layout: Layout
+
+    def read(self, files: Sequence[str]) -> list[bytes]:
+        if self.place.is_dir():
+            return [(self.place / file).read_bytes() for file in files]
+        found = {}
+        try:
+            # One pass in the order of the archive: going back would unpack it anew.
+            with tarfile.open(self.place) as archive:
+                for member in archive:
+                    file = PurePosixPath(member.name).name
+                    if file in files and member.isfile():
+                        found[file] = archive.extractfile(member).read()
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise ValueError(f"{self.place} is damaged: {error}") from None
+        missing = [file for file in files if file not in found]
+        if missing:
+            raise ValueError(f"{self.place} has no {missing[0]}")
+        return [found[file] for file in files]
 
 
-def find_batches(root: Path, name: str) -> Path | None:
-    """The folder of the published batches: `root` itself or the archive's folder in it."""
-    folder, files, _, _ = LAYOUTS[name]
-    return next((f for f in (root, root / folder) if (f / files[0]).is_file()), None)
+def find_batches(root: Path, name: str) -> Batches | None:
+    """The published batches in `root`, in the archive's folder in it, or in the archive in it."""
+    for layout in LAYOUTS[name]:
+        for folder in (root, root / layout.folder):
+            if (folder / layout.train[0]).is_file():
+                return Batches(folder, layout)
+    for layout in LAYOUTS[name]:
+        if (root / layout.archive).is_file():
+            return Batches(root / layout.archive, layout)
+    return None
 
 
-def open_cifar(folder: Path, name: str, *, test: bool = False) -> ArraySource:
-    """The training or the test images of the batches in `folder`."""
-    _, files, labels_key, (meta, names_key) = LAYOUTS[name]
-    files = TEST_FILES[name] if test else files
-    batches = [_read(folder / file) for file in files]
+def open_cifar(batches: Batches, name: str, *, test: bool = False) -> ArraySource:
+    """The training or the test images."""
+    place, layout = batches.place, batches.layout
+    files = (layout.test,) if test else layout.train
+    *contents, meta = batches.read([*files, layout.names])
     try:
-        planes = np.concatenate([batch["data"] for batch in batches])
+        parts = [
+            layout.read_batch(content, f"{place / file}")
+            for file, content in zip(files, contents, strict=True)
+        ]
+        planes = np.concatenate([planes for planes, _ in parts])
         images = np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        labels = np.concatenate([batch[labels_key] for batch in batches]).astype(np.int64)
-        names = tuple(str(name) for name in _read(folder / meta)[names_key])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder} does not hold the published {name} batches: {error}") from None
+        labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
+        names = tuple(str(name) for name in layout.read_names(meta, f"{place / layout.names}"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{place} does not hold the published {name} batches: {error}") from None
     if len(images) != len(labels) or images.dtype != np.uint8 or labels.max() >= len(names):
-        raise ValueError(f"{folder}: the images and labels of {name} do not fit together")
+        raise ValueError(f"{place}: the images and labels of {name} do not fit together")
     return ArraySource(images, labels, names)
-
-
-def _read(path: Path) -> dict:
-    return restricted_load(path.read_bytes(), path)
