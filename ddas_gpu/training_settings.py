@@ -30,6 +30,8 @@ class DataSettings:
     """Use only this share of the training images, the classes in their proportions."""
     test_share: float = 1.0
     """Use only this share of the test images."""
+    svhn_extra: bool = False
+    """Train on SVHN's extra_32x32.mat, too."""
     bad_files: Literal["stop", "skip", "trust"] = "stop"
     """Look through all image files first and stop at unreadable ones, or skip them; or do not."""
     image_size: int = 16
@@ -119,6 +121,8 @@ class TrainSettings(GroupedSettings):
                 if values[name] is not None and wrong(values[name]):
                     flag = f"--{name.replace('_', '-')}"
                     raise ValueError(f"{flag} {words}, not {values[name]}")
+        if values["svhn_extra"] and values["data"] != "svhn":
+            raise ValueError(f"--svhn-extra is for --data svhn, not for {values['data']}")
         if values["data"] not in FROM_FILES and values["crop"] != "pad":
             raise ValueError(f"--crop resized is for image files; {values['data']} has one size")
 

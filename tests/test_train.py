@@ -275,6 +275,7 @@ NUMBERS = {
     "--fixed-apply-probability 1.5": "--fixed-apply-probability lies in [0, 1]",
     "--policy none --static last": "--static needs a policy",
     "--seed -1": "--seed cannot be negative",
+    "--svhn-extra": "--svhn-extra is for --data svhn",
     "--crop resized": "--crop resized is for image files",
     "--policy nowhere.json": "is neither a file nor one of none, uniform",
     "--policy released:moon": "no released policy 'moon'",

@@ -12,12 +12,13 @@ import numpy as np
 from ddas_gpu import streams
 from ddas_gpu.data.cifar import LAYOUTS, find_batches, open_cifar
 from ddas_gpu.data.digits import open_digits
-from ddas_gpu.data.folder import FolderSource
+from ddas_gpu.data.flat_folder import FlatFolder, is_flat, open_flat
+from ddas_gpu.data.folder import FolderSource, read_image
 from ddas_gpu.data.locating import find_root, open_source
 from ddas_gpu.data.proxies import to_size
-from ddas_gpu.data.sources import ArraySource, Source
+from ddas_gpu.data.sources import ArraySource, Images, Source
 from ddas_gpu.data.splits import stratified_split
-from ddas_gpu.data.svhn import open_svhn
+from ddas_gpu.data.svhn import open_svhn, with_extra
 from ddas_gpu.streams import Stream
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def full_sets(settings: DataSettings, seed: int, in_memory: bool) -> FullSets:
             count = max(len(source.class_names), round(share * len(indices)))
             (indices,) = stratified_split(source.labels, source.class_names, (count,), generator)
         if in_memory:
-            images = to_size(source.read(indices), settings.image_size)
+            images = to_size(_read(source, indices), settings.image_size)
             sets.append(ArraySource(images, source.labels[indices], source.class_names))
         else:
             files = [source.files[index] for index in indices]
@@ -76,15 +77,23 @@ def full_sets(settings: DataSettings, seed: int, in_memory: bool) -> FullSets:
     return FullSets(*sets)
 
 
-def _open(settings: DataSettings) -> tuple[Source, Source]:
+def _read(source: Source | FlatFolder, indices: np.ndarray) -> Images:
+    if isinstance(source, FlatFolder):
+        return [read_image(source.files[index]) for index in indices]
+    return source.read(indices)
+
+
+def _open(settings: DataSettings) -> tuple[Source, Source | FlatFolder]:
     name, size = settings.data, settings.image_size
     if name == "digits":
         open_source(name, settings.root, size)  # complains about a root
         return _open_digits(size)
     train = open_source(name, settings.root, size)
+    if settings.svhn_extra:
+        train = with_extra(train, find_root(name, settings.root))
     root = find_root(name, settings.root)
     if settings.test_root is not None:
-        return train, _open_test(name, find_root(name, settings.test_root))
+        return train, _open_test(name, find_root(name, settings.test_root), train.class_names)
     if isinstance(train, FolderSource):
         below = [root / folder for folder in TEST_FOLDERS if (root / folder).is_dir()]
         if not below or train.root == root:
@@ -92,18 +101,22 @@ def _open(settings: DataSettings) -> tuple[Source, Source]:
                 f"{root} has no test images: put them into {root / 'test'} beside "
                 f"{root / 'train'}, or name their folder with --test-root"
             )
-        return train, FolderSource(below[0])
-    return train, _open_test(name, root)
+        return train, _open_test_folder(below[0], train.class_names)
+    return train, _open_test(name, root, train.class_names)
 
 
-def _open_test(name: str, root: Path) -> Source:
+def _open_test(name: str, root: Path, class_names: tuple[str, ...]) -> Source | FlatFolder:
     if name == "svhn":
         return open_svhn(root, test=True)
     if name in LAYOUTS:
         batches = find_batches(root, name)
         if batches is not None:
             return open_cifar(batches, name, test=True)
-    return FolderSource(root)
+    return _open_test_folder(root, class_names)
+
+
+def _open_test_folder(folder: Path, class_names: tuple[str, ...]) -> Source | FlatFolder:
+    return open_flat(folder, class_names) if is_flat(folder) else FolderSource(folder)
 
 
 def _open_digits(size: int) -> tuple[ArraySource, ArraySource]:

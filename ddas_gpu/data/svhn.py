@@ -10,13 +10,25 @@ from ddas_gpu.data.sources import ArraySource
 
 FILE = "train_32x32.mat"
 TEST_FILE = "test_32x32.mat"
+EXTRA_FILE = "extra_32x32.mat"
 
 
 def open_svhn(root: Path, *, test: bool = False) -> ArraySource:
-    """The training or the test digits; MATLAB's label 10 is the digit 0."""
+    """The training or the test digits."""
+    return _read(root, TEST_FILE if test else FILE)
+
+
+def with_extra(train: ArraySource, root: Path) -> ArraySource:
+    """The training digits and the half a million easier ones that were published with them."""
+    extra = _read(root, EXTRA_FILE)
+    images = np.concatenate([train.images, extra.images])
+    return ArraySource(images, np.concatenate([train.labels, extra.labels]), train.class_names)
+
+
+def _read(root: Path, name: str) -> ArraySource:
+    """The digits of a file; MATLAB's label 10 is the digit 0."""
     from scipy.io import loadmat
 
-    name = TEST_FILE if test else FILE
     path = root / name
     if not path.is_file():
         raise ValueError(f"{root} has no {name}: download it from the SVHN page into that folder")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from layouts import write_cifar, write_images, write_svhn
@@ -40,6 +42,19 @@ def test_svhn_test_file(tmp_path):
     (data.root / "test_32x32.mat").unlink()
     with pytest.raises(ValueError, match="has no test_32x32.mat"):
         full_sets(data, 0, in_memory=True)
+
+
+def test_svhn_extra(tmp_path):
+    data = DataSettings(data="svhn", root=write_svhn(tmp_path / "svhn"), image_size=32)
+    alone = full_sets(data, 0, in_memory=True)
+    extra = replace(data, svhn_extra=True)
+    with pytest.raises(ValueError, match="has no extra_32x32.mat"):
+        full_sets(extra, 0, in_memory=True)
+    train, more = data.root / "train_32x32.mat", data.root / "extra_32x32.mat"
+    more.write_bytes(train.read_bytes())
+    both = full_sets(extra, 0, in_memory=True)
+    assert (both.train.images == np.concatenate([alone.train.images] * 2)).all()
+    assert (both.train.labels == np.tile(alone.train.labels, 2)).all()
 
 
 def test_files_stay_on_disk(tmp_path):
