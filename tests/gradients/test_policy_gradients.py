@@ -198,6 +198,24 @@ def test_unknown_layers_with_few_parameters_stay_fast():
     assert_equal(results, plain_loop(case))
 
 
+class NoisyMap(BigMap):
+    def forward(self, x):
+        return super().forward(F.dropout(x))
+
+
+@pytest.mark.filterwarnings("ignore:no layer rule")
+@pytest.mark.parametrize("small", [True, False])
+def test_a_second_attempt_draws_the_same_random_numbers(small):
+    torch.manual_seed(0)
+    case = make_case(NoisyMap(small))
+    torch.manual_seed(5)
+    expected = plain_loop(case)
+    state = torch.get_rng_state()
+    torch.manual_seed(5)
+    assert_equal(run(case)[0], expected)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 class Overwriting(nn.Module):
     def __init__(self):
         super().__init__()
