@@ -85,19 +85,21 @@ def random_part(encoded: Any, given: dict[str, Any], recipe: Recipe, gpu: bool) 
             output_type=types.RGB,
             device=device,
         )
-        images = fn.resize(images, size=recipe.size)
-    else:
-        images = fn.decoders.image(encoded, output_type=types.RGB, device=device)
-        images = fn.resize(images, size=recipe.size)
-        images = fn.slice(
-            images,
-            given["shifts"],
-            types.Constant(np.array(recipe.size, np.int32)),
-            axis_names="HW",
-            normalized_anchor=False,
-            normalized_shape=False,
-            out_of_bounds_policy="pad",
-        )
+        height, width = (float(side) for side in recipe.size)
+        if recipe.flip:
+            width *= 1 - 2 * given["flips"]  # a negative width mirrors, at no cost
+        return fn.resize(images, resize_y=height, resize_x=width)
+    images = fn.decoders.image(encoded, output_type=types.RGB, device=device)
+    images = fn.resize(images, size=recipe.size)
+    images = fn.slice(
+        images,
+        given["shifts"],
+        types.Constant(np.array(recipe.size, np.int32)),
+        axis_names="HW",
+        normalized_anchor=False,
+        normalized_shape=False,
+        out_of_bounds_policy="pad",
+    )
     return fn.flip(images, horizontal=given["flips"]) if recipe.flip else images
 
 

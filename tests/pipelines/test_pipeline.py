@@ -17,6 +17,7 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
 from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
+from ddas_gpu.pipelines.pipeline import default_threads
 
 
 @pytest.fixture
@@ -122,3 +123,11 @@ pipeline.run()
     )
     assert "Fatal" not in done.stderr
     assert done.returncode in ((-2, 130) if "kill" in way else (0,)), done.stderr
+
+
+def test_processes_of_one_machine_share_its_cores(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    alone = default_threads()
+    assert alone == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * alone))
+    assert default_threads() == 1

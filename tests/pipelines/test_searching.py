@@ -51,8 +51,12 @@ def test_half_of_the_training_images_are_mirrored_unless_told_not_to(folder):
     indices = np.arange(6)
     mirrored = images_of(folder, training=True).batch(indices, draws[0])
     plain = images_of(folder, training=True, flip=False).batch(indices, draws[1])
-    turned = [(m == p[:, ::-1]).all() for m, p in zip(mirrored, plain, strict=True)]
-    same = [(m == p).all() for m, p in zip(mirrored, plain, strict=True)]
+
+    def alike(one: np.ndarray, other: np.ndarray) -> bool:
+        return np.abs(one.astype(int) - other).max() <= 1  # which way sums are rounded
+
+    turned = [alike(m, p[:, ::-1]) for m, p in zip(mirrored, plain, strict=True)]
+    same = [alike(m, p) for m, p in zip(mirrored, plain, strict=True)]
     assert all(t or s for t, s in zip(turned, same, strict=True)) and any(turned) and any(same)
 
 
