@@ -32,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(parse(argv))
     except (ValueError, ArithmeticError, OSError) as error:
-        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
+        # The pipelines speak of their argument, which is a flag here.
+        told = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
+        print(f"{PROGRAM}: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped before the first step: there is nothing to resume", file=sys.stderr)
@@ -89,7 +91,7 @@ def run(settings: TrainSettings) -> int:
     from ddas_gpu.report import write_report
     from ddas_gpu.runs import check_free
     from ddas_gpu.training import Training
-    from ddas_gpu.training_batches import open_batches
+    from ddas_gpu.training_batches import open_batches, readable
     from ddas_gpu.training_policies import open_policy
     from ddas_gpu.training_running import carry_out, sample_images
     from ddas_gpu.training_runs import TrainingFolder
@@ -101,6 +103,7 @@ def run(settings: TrainSettings) -> int:
     schedule = open_policy(settings) if resumed is None else resumed.schedule()
     in_memory = settings.data.data not in FROM_FILES
     sets = full_sets(settings.data, settings.run.seed, in_memory)
+    sets = readable(sets, settings.data.bad_files)
     batches, test = open_batches(settings, sets, schedule, device)
     training = Training(settings, schedule, len(sets.class_names), batches, test, device)
     folder = resumed or TrainingFolder.create(settings, schedule, sample_images(settings, sets))

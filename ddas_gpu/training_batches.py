@@ -14,6 +14,7 @@ from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import loader
 from ddas_gpu.pipelines.building import prepare
 from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.images import open_images
 from ddas_gpu.pipelines.recipe import Recipe
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.training_settings import TrainSettings
@@ -94,6 +95,14 @@ class FileBatches:
         return next(self._iterator)
 
 
+def readable(sets: FullSets, bad_files: str) -> FullSets:
+    """Look through image files, and stop at unreadable ones or go on without them."""
+    if bad_files == "trust" or not isinstance(sets.train, FileSource):
+        return sets
+    checked = (open_images(source, bad_files) for source in (sets.train, sets.test))
+    return FullSets(*(FileSource(c.files, c.labels, sets.class_names) for c in checked))
+
+
 def open_batches(
     settings: TrainSettings,
     sets: FullSets,
@@ -132,7 +141,6 @@ def _from_files(
         "size": data.image_size,
         "crop": data.crop,
         "device": "gpu" if device.type == "cuda" else "cpu",
-        "on_bad_files": None if data.bad_files == "trust" else data.bad_files,
         "num_threads": settings.run.threads,
     }
     train = loader(sets.train, drop_last=True, **common, **options)

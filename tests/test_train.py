@@ -397,7 +397,18 @@ def test_unreadable_image_files(capsys, tmp_path):
     write_classes(tmp_path / "data" / "test")
     broken = tmp_path / "data" / "train" / "b" / "3.png"
     broken.write_bytes(broken.read_bytes()[:50])
-    assert "3.png" in refused(capsys, tmp_path, *FOLDER, "--root", tmp_path / "data")
+    told = refused(capsys, tmp_path, *FOLDER, "--root", tmp_path / "data")
+    assert "3.png" in told and "--bad-files skip" in told
+
+
+def test_unreadable_image_files_can_be_skipped(tmp_path):
+    write_classes(tmp_path / "data" / "train")
+    write_classes(tmp_path / "data" / "test", count=3)
+    (tmp_path / "data" / "train" / "b" / "3.png").write_bytes(b"")
+    flags = (*FOLDER, "--root", tmp_path / "data", "--bad-files", "skip", "--out", tmp_path / "run")
+    with pytest.warns(RuntimeWarning, match="3.png"):
+        assert train(*flags) == 0
+    assert metrics(tmp_path / "run")[0]["images"] == 8  # of 11, in batches of 4
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -29,11 +29,11 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def make(settings) -> Training:
+def make(settings, device: str = "cpu") -> Training:
     sets = full_sets(settings.data, settings.run.seed, settings.data.data not in FROM_FILES)
     schedule = open_policy(settings)
-    batches, test = open_batches(settings, sets, schedule, torch.device("cpu"))
-    return Training(settings, schedule, len(sets.class_names), batches, test)
+    batches, test = open_batches(settings, sets, schedule, torch.device(device))
+    return Training(settings, schedule, len(sets.class_names), batches, test, device)
 
 
 def tiny(**flags):
@@ -133,6 +133,18 @@ def test_a_weight_at_infinity_is_never_kept():
         training.model.classifier.bias[0] = math.inf
     with pytest.raises(Diverged, match="the network is no longer a finite number"):
         training.state_dict()
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_as_the_cpu_does():
+    losses = []
+    for device, mixed in (("cpu", "off"), ("cuda", "off"), ("cuda", "auto")):
+        training = make(tiny(policy="uniform", mixed_precision=mixed), device)
+        for _ in range(4):
+            training.step()
+        losses.append(training.finish_epoch()["loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert losses[2] == pytest.approx(losses[0], rel=0.05)
 
 
 # --- it learns ------------------------------------------------------------------------------------
