@@ -353,7 +353,8 @@ def test_validation_folder_with_other_classes(capsys, tmp_path):
 def test_pickle_that_wants_to_run_code(capsys, tmp_path):
     root = tmp_path / "data"
     root.mkdir()
-    (root / "data_batch_1").write_bytes(pickle.dumps(print))
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "batches.meta"):
+        (root / name).write_bytes(pickle.dumps(print))
     told = refused(capsys, tmp_path, "--data", "cifar10", "--root", root)
     assert "data_batch_1 is not a pickle of plain NumPy data" in told
 
