@@ -222,3 +222,25 @@ def test_a_detector_needs_boxes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert search("--model", "retinanet-r18") == 2
     assert "is a detector: it needs --data coco" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "op", "reason"),
+    [
+        ("coco", "FlipLR", "FlipLR moves pixels away from their boxes"),
+        ("digits", "Equalize_Only_BBoxes", "Equalize_Only_BBoxes needs boxes"),
+    ],
+)
+def test_spaces_of_the_other_task(data, op, reason, tmp_path):
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps({"candidates": [["Identity"], [op]]}))
+    settings = preset(data).replace(space=path, levels=())
+    with pytest.raises(ValueError, match=reason):
+        settings.search_space()
+
+
+def test_a_space_of_ones_own(tmp_path):
+    path = tmp_path / "space.json"
+    path.write_text(json.dumps({"candidates": [["Equalize"], ["Rotate_BBox", 4]], "fill": 128}))
+    space = preset("coco").replace(space=path, levels=(), depth=1).search_space()
+    assert (len(space), space.depth, space.fill) == (2, 1, 128)
