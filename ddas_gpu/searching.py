@@ -132,7 +132,7 @@ class Search:
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
             "seconds": watch.seconds,
-            "images": versions.inputs[:, :, 0, 0, 0].numel() + self.settings.training.val_batch,
+            "images": versions.inputs.shape[:2].numel() + self.settings.training.val_batch,
         }
 
     def training_batch(self, step: int) -> Any:
