@@ -1,0 +1,90 @@
+"""Whole search steps, and the same steps as a straightforward program would take them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from side_by_side import take_turns
+from torch.nn import functional as F
+
+from ddas_gpu.data import proxy_sets
+from ddas_gpu.ops import OPS
+from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.marshal import steps_of
+from ddas_gpu.searching import Search, rewards
+from ddas_gpu.settings import preset
+
+NOTE = (
+    "ms a step. Straightforward: the published algorithm as one would write it first, with Pillow "
+    "image by image and L̂ + 1 gradients kept. The stages are ours, in percent of the step."
+)
+SCALES = {
+    "digits, small network, L̂ = 8": {},
+    "digits at 32 px, WRN-16-1, L̂ = 3": {"image_size": 32, "model": "wrn-16-1", "policies": 3},
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_search_steps(scale, benchmark, tables):
+    settings = preset("digits").replace(**SCALES[scale])
+    space, sets = settings.search_space(), proxy_sets(settings.data, 0)
+    search, plain = Search(settings, space, *sets), Search(settings, space, *sets)
+    metrics = []
+    ways = {
+        "ddas_gpu": lambda: metrics.append(search.step()),
+        "straightforward": lambda: straightforward_step(plain),
+    }
+    times = take_turns(ways, rounds=9, round_seconds=0.05)
+    ratio = times["straightforward"].median / times["ddas_gpu"].median
+    stages = {name: sum(m["seconds"][name] for m in metrics) for name in metrics[0]["seconds"]}
+    total = sum(stages.values())
+    columns = ("search", *ways, "ratio", *stages)
+    tables.get_or_make("A whole search, step by step", columns, NOTE).add(
+        scale,
+        *(f"{times[way].median * 1e3:.1f}" for way in ways),
+        f"{ratio:.2f}×",
+        *(f"{seconds / total:.1%}" for seconds in stages.values()),
+    )
+    benchmark.extra_info["ratio"] = ratio
+    benchmark.pedantic(ways["ddas_gpu"], rounds=3)
+
+
+def straightforward_step(search: Search) -> None:
+    """Algorithm 1 without any of our machinery but the data and α."""
+    step, model, weights = search.steps, search.model, search.weights
+    clean, labels = search.training_batch(step)
+    policies = search.draw_policies(step)
+    gradients = []
+    for pixels in [clean, *(with_pillow(clean, policy, search, step) for policy in policies)]:
+        loss = F.cross_entropy(model(search.task.normalise(pixels)), labels)
+        gradients.append(torch.autograd.grad(loss, weights))
+    shares = search.parameters.weights(policies).tolist()
+    combined = [
+        sum(w * g for w, g in zip(shares, each, strict=True))
+        for each in zip(*gradients, strict=True)
+    ]
+    search.descend(dict(zip(search.names, combined, strict=True)), search.learning_rate(step))
+    _, direction = search.validation_gradient(step)
+    flat = torch.cat([direction[name].flatten() for name in search.names])
+    dots = torch.stack([torch.cat([g.flatten() for g in each]) @ flat for each in gradients])
+    search.parameters.update(policies, rewards(dots.double()))
+    search.steps += 1
+
+
+def with_pillow(
+    images: torch.Tensor, policy: np.ndarray, search: Search, seed: int
+) -> torch.Tensor:
+    steps, draws = steps_of(search.space), draw(seed, np.arange(len(images)), len(policy))
+    results = []
+    for i, image in enumerate(images):
+        picture = Image.fromarray(image.numpy())
+        for stage, candidate in enumerate(policy):
+            name, argument = steps[candidate]
+            if OPS[name].signed and draws.negative[i, stage]:
+                argument = -argument
+            arguments = () if argument is None else (argument,)
+            picture = OPS[name].pillow(picture, *arguments)
+        results.append(torch.from_numpy(np.array(picture)))
+    return torch.stack(results)
