@@ -45,6 +45,8 @@ class DataSettings:
     """Detection: leave out the images without boxes."""
     crop: Literal["pad", "resized"] = "pad"
     """Pad and shift small images, or crop and scale a random part of large ones."""
+    decode: Literal["once", "each"] = "once"
+    """Decode the files once and keep the images in memory, or for each batch, with DALI."""
     padding: int = 0
     """Pixels of black to shift into, with --crop pad."""
     flip: bool = False
@@ -178,6 +180,8 @@ class SearchSettings:
                 raise ValueError(f"--{name.replace('_', '-')} cannot be negative: {values[name]}")
         if self.training.frozen_norm and self.training.backbone is None:
             raise ValueError("--frozen-norm keeps trained statistics: it needs --backbone FILE")
+        if self.data.decode == "each" and self.data.crop != "resized":
+            raise ValueError("--decode each is for image files: it needs --crop resized")
         if not 0 < self.policy.apply_probability < 1:
             raise ValueError(
                 f"--apply-probability lies between 0 and 1, not {self.policy.apply_probability}"
@@ -272,7 +276,8 @@ DATA: dict[str, dict[str, Any]] = {
     # The paper says 1200 validation images and 20 in each of 120 classes; 10 make 1200.
     "imagenet": {
         **{"train_images": 6000, "val_images": 1200, "classes": 120, "image_size": 224},
-        **{"crop": "resized", "flip": True, "model": "resnet-18", "epochs": 40, "val_batch": 64},
+        **{"crop": "resized", "decode": "each", "flip": True},
+        **{"model": "resnet-18", "epochs": 40, "val_batch": 64},
         **{"policies": 2, "lr_ops": 0.003, "lr_apply": 0.002, "lr": 0.01, "weight_decay": 1e-4},
         **{"smoothing": 6},
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +12,7 @@ from PIL import Image
 from ddas_gpu import streams
 from ddas_gpu.data.clean import AsTheyAre, CentreCrop, PadCropFlip, ResizedCropFlip
 from ddas_gpu.data.datasets import DataSet
+from ddas_gpu.data.file_set import FileSet
 from ddas_gpu.data.locating import open_source
 from ddas_gpu.data.sources import Images, Source
 from ddas_gpu.data.splits import some_classes, stratified_split
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
 def proxy_sets(
     settings: DataSettings, seed: int
-) -> tuple[DataSet, DataSet] | tuple[DetectionSet, DetectionSet]:
-    """The training and the validation set of a search, disjoint; classes stratified, in memory.
+) -> tuple[DataSet | FileSet, DataSet | FileSet] | tuple[DetectionSet, DetectionSet]:
+    """The training and the validation set of a search, disjoint; classes stratified.
 
     The validation images come out of the same training images or, with `val_root`, out of
     another folder with the same classes.
@@ -54,15 +57,35 @@ def proxy_sets(
         before, whole = PadCropFlip(settings.padding, flip), AsTheyAre()
     else:
         before, whole = ResizedCropFlip(size, flip), CentreCrop(size)
-    sets = []
+    sets: list[DataSet | FileSet] = []
+    from_files = settings.decode == "each" and dali_found()
     for origin, indices, transform in ((source, train, before), (val_source, val, whole)):
+        labels = np.searchsorted(kept, origin.labels[indices])
+        if from_files:
+            if not hasattr(origin, "files"):
+                raise ValueError(f"--decode each needs image files; {settings.data} has none here")
+            files = [origin.files[index] for index in indices]
+            sets.append(FileSet(files, labels, class_names, size, transform is before, flip))
+            sets[-1].check()
+            continue
         images = origin.read(indices)
         if settings.crop == "pad":
             images = to_size(images, size)
-        labels = np.searchsorted(kept, origin.labels[indices])
         sets.append(DataSet(images, labels, class_names, transform))
     train_set, val_set = sets
     return train_set, val_set.turned() if settings.sanity_check == "rotate90" else val_set
+
+
+def dali_found() -> bool:
+    """Whether DALI is there; a warning says what happens without it."""
+    if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"):
+        return True
+    warnings.warn(
+        "DALI is not installed: the images are decoded once and kept in memory",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return False
 
 
 def _choose(

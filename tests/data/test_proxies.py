@@ -51,9 +51,12 @@ def test_the_sanity_check_turns_the_validation_images_only():
     np.testing.assert_array_equal(turned_val.images, expected)
 
 
-@pytest.mark.parametrize("crop", ["pad", "resized"])
-def test_folder_batches_have_the_size_asked_for(tmp_path, crop):
-    train, val = proxy_sets(folder_settings(write_folder(tmp_path), crop=crop), 0)
+@pytest.mark.parametrize(
+    ("crop", "decode"), [("pad", "once"), ("resized", "once"), ("resized", "each")]
+)
+def test_folder_batches_have_the_size_asked_for(tmp_path, crop, decode):
+    settings = folder_settings(write_folder(tmp_path), crop=crop, decode=decode)
+    train, val = proxy_sets(settings, 0)
     generator = np.random.default_rng(0)
     assert train.batch(np.arange(5), generator).shape == (5, 8, 8, 3)
     assert val.batch(np.arange(4), generator).shape == (4, 8, 8, 3)
@@ -90,3 +93,46 @@ def test_another_folder_must_have_the_same_classes(tmp_path):
     other = write_folder(tmp_path / "there", classes=("a", "c"))
     with pytest.raises(ValueError, match="same classes.*: b, c"):
         proxy_sets(folder_settings(root, val_root=other), 0)
+
+
+def from_files(root, **changes):
+    pytest.importorskip("nvidia.dali")
+    return proxy_sets(folder_settings(root, crop="resized", decode="each", **changes), 0)
+
+
+def test_images_that_stay_in_their_files_repeat_and_turn(tmp_path):
+    root = write_folder(tmp_path)
+    train, val = from_files(root)
+    _, turned = from_files(root, sanity_check="rotate90")
+    indices = np.array([3, 0, 2])
+    first, again = (train.batch(indices, np.random.default_rng(1)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    middle = val.batch(indices, np.random.default_rng(1))
+    np.testing.assert_array_equal(
+        turned.batch(indices, np.random.default_rng(2)), [np.rot90(image) for image in middle]
+    )
+    assert (
+        train.batch(np.arange(8), np.random.default_rng(0))[:, 0, 0, 0] // 10 == train.labels[:8]
+    ).all()
+    assert train.fingerprint() == from_files(root)[0].fingerprint() != val.fingerprint()
+
+
+def test_broken_files_are_named_before_the_search_begins(tmp_path):
+    root = write_folder(tmp_path)
+    broken = sorted(root.rglob("*.png"))[3]
+    broken.write_bytes(broken.read_bytes()[:40])
+    with pytest.raises(ValueError, match=broken.name):
+        from_files(root)
+
+
+def test_arrays_cannot_be_decoded_for_each_batch():
+    with pytest.raises(ValueError, match="needs image files; digits has none"):
+        proxy_sets(dataclasses.replace(DIGITS, crop="resized", decode="each"), 0)
+
+
+def test_without_dali_the_images_are_kept_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    settings = folder_settings(write_folder(tmp_path), crop="resized", decode="each")
+    with pytest.warns(RuntimeWarning, match="DALI is not installed"):
+        train, _ = proxy_sets(settings, 0)
+    assert train.batch(np.arange(5), np.random.default_rng(0)).shape == (5, 8, 8, 3)
