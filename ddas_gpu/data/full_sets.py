@@ -19,13 +19,13 @@ from ddas_gpu.data.proxies import to_size
 from ddas_gpu.data.sources import ArraySource, Images, Source
 from ddas_gpu.data.splits import stratified_split
 from ddas_gpu.data.svhn import open_svhn, with_extra
+from ddas_gpu.settings import preset
 from ddas_gpu.streams import Stream
 
 if TYPE_CHECKING:
     from ddas_gpu.training_settings import DataSettings
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
-DIGITS_PROXY = (600, 600)  # what the search on the digits takes; see `_open_digits`
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,14 @@ def _open_test_folder(folder: Path, class_names: tuple[str, ...]) -> Source | Fl
 def _open_digits(size: int) -> tuple[ArraySource, ArraySource]:
     """The digits have no test images of their own.
 
-    A search with the seed 0 takes 600 + 600 images; these train, and the other 597 test. So a
-    policy is tested on images that its search has not seen, the same ones whatever the seed.
+    A search takes 1200 of the 1797. Those of the seed 0 train and the others test: so a policy is
+    tested on images that its search has not seen, the same ones whatever the seed.
     """
     source = open_digits(size)
+    searched = preset("digits").data
+    sizes = (searched.train_images, searched.val_images)
     generator = streams.generator(0, Stream.SPLIT)
-    parts = stratified_split(source.labels, source.class_names, DIGITS_PROXY, generator)
+    parts = stratified_split(source.labels, source.class_names, sizes, generator)
     train = np.sort(np.concatenate(parts))
     test = np.setdiff1d(np.arange(len(source.labels)), train)
     return tuple(
