@@ -20,10 +20,13 @@ from ddas_gpu.policy import versions
 from ddas_gpu.settings import SearchSettings
 
 if TYPE_CHECKING:
+    from ddas_gpu.data.file_set import FileSet
     from ddas_gpu.detection import DetectionSet
 
+    SearchSet = DataSet | FileSet | DetectionSet
+
 CONFIG, POLICY, METRICS = "config.json", "policy.json", "metrics.jsonl"
-CHECKPOINT, SAMPLES = "checkpoint.pt", "samples.npz"
+CHECKPOINT, SAMPLES, SPLIT = "checkpoint.pt", "samples.npz", "split.json"
 CHECKPOINT_VERSION = 1
 
 
@@ -58,7 +61,7 @@ class RunFolder:
         self._metrics: IO[bytes] | None = None
 
     @classmethod
-    def create(cls, settings: SearchSettings, train: DataSet | DetectionSet) -> RunFolder:
+    def create(cls, settings: SearchSettings, train: SearchSet, validation: SearchSet) -> RunFolder:
         """A new folder, at --out or at the next free runs/DATA-NUMBER."""
         path = _new_folder(settings)
         try:
@@ -71,6 +74,8 @@ class RunFolder:
             text = json.dumps(config, indent=2, ensure_ascii=False)
             write_atomically(path / CONFIG, f"{text}\n".encode())
             write_atomically(path / SAMPLES, _samples(train))
+            split = {"train": train.members, "validation": validation.members}
+            write_atomically(path / SPLIT, f"{json.dumps(split, ensure_ascii=False)}\n".encode())
             return cls(path)
         except BaseException:
             shutil.rmtree(path)
@@ -159,7 +164,7 @@ def check_free(path: Path) -> None:
         raise ValueError(f"{path} exists and is not an empty folder: name another --out")
 
 
-def _samples(train: DataSet | DetectionSet, count: int = 8) -> bytes:
+def _samples(train: SearchSet, count: int = 8) -> bytes:
     """Up to eight clean training images, evenly spread, for the report."""
     indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
     batch = train.batch(indices, np.random.default_rng(0))

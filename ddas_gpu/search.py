@@ -55,7 +55,7 @@ def parse(argv: list[str]) -> SearchSettings:
         settings = _flags(argv, before.replace(out=first.out, resume=True))
         _refuse_changes(before, settings)
     else:
-        defaults = preset(first.data, first.sanity_check)
+        defaults = preset(first.data, first.sanity_check, first.scale)
         if first.space is not None:
             defaults = defaults.replace(levels=(), depth=SearchSpace.load(first.space).depth)
         settings = _flags(argv, defaults)
@@ -78,6 +78,7 @@ def _first_look(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--data", default="digits")
     parser.add_argument("--sanity-check", "--sanity_check")
+    parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--space", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--resume", action="store_true")
@@ -117,7 +118,7 @@ def run(settings: SearchSettings) -> int:
     if settings.run.resume:
         folder = RunFolder(settings.run.out)
     else:
-        folder = RunFolder.create(settings, search.train)
+        folder = RunFolder.create(settings, search.train, search.validation)
     with folder:
         print(
             f"searching {len(space)} candidates in {search.total_steps} steps: {folder.path}",

@@ -30,6 +30,8 @@ class DataSettings:
     """Validate on images of another folder: a policy that carries over to another domain."""
     sanity_check: Literal["rotate90"] | None = None
     """Turn the validation images by 90°: the search must then find Rotate90 (Rotate90_BBox)."""
+    scale: float = 1.0
+    """Below 1, a try-out of the preset: fewer and smaller images, a smaller network."""
     train_images: int = 600
     """Training images of the proxy task."""
     val_images: int = 600
@@ -293,11 +295,39 @@ DATA: dict[str, dict[str, Any]] = {
 SANITY_CHECK: dict[str, Any] = {"depth": 1, "levels": (2,), "apply_probability": 0.75}
 
 
-def preset(data: str = "digits", sanity_check: str | None = None) -> SearchSettings:
+# --scale: the networks to try out instead, and the largest images.
+SMALLER = {"wrn-40-2": "wrn-10-1", "retinanet-r50": "retinanet-r18"}
+LARGEST_TRIAL_IMAGE = 96
+
+
+def preset(
+    data: str = "digits", sanity_check: str | None = None, scale: float = 1.0
+) -> SearchSettings:
     """The settings for a data set, before any flag."""
     if data not in DATA:
         raise ValueError(f"unknown data set {data!r}; there are: {', '.join(DATA)}")
     values = {"data": data, "levels": PRESETS[SPACES[data]]["levels"], **DATA[data]}
     if sanity_check is not None:
         values |= {"sanity_check": sanity_check, "resize": "square", **SANITY_CHECK}
-    return SearchSettings().replace(**values)
+    settings = SearchSettings().replace(**values)
+    return settings if scale == 1 else scaled(settings, scale)
+
+
+def scaled(settings: SearchSettings, scale: float) -> SearchSettings:
+    """The settings at a `scale` below 1: as many epochs, over fewer and smaller images."""
+    if not 0 < scale <= 1:
+        raise ValueError(f"--scale lies between 0 and 1, not {scale}")
+    data, training = settings.data, settings.training
+    classes = None if data.classes is None else max(2, round(scale * data.classes))
+    share = scale if classes is None else classes / data.classes  # as many images a class
+    train_images = max(training.batch, round(share * data.train_images))
+    val_images = max(training.batch, round(share * data.val_images))
+    return settings.replace(
+        scale=scale,
+        classes=classes,
+        train_images=train_images,
+        val_images=val_images,
+        val_batch=min(training.val_batch, val_images),
+        image_size=min(data.image_size, LARGEST_TRIAL_IMAGE),
+        model=SMALLER.get(training.model, training.model),
+    )

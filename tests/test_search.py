@@ -22,7 +22,7 @@ from ddas_gpu.searching import Search
 
 FILES = {
     *("config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"),
-    *("samples.npz", "report.html"),
+    *("samples.npz", "split.json", "report.html"),
 }
 
 
@@ -35,6 +35,14 @@ def whole(tmp_path_factory) -> Path:
 
 
 # --- what the user gets ---------------------------------------------------------------------------
+
+
+def test_the_split_is_listed(whole):
+    split = json.loads((whole / "split.json").read_text())
+    settings = json.loads((whole / "config.json").read_text())["settings"]
+    assert len(split["train"]) == settings["train_images"]
+    assert len(split["validation"]) == settings["val_images"]
+    assert not set(split["train"]) & set(split["validation"])
 
 
 def test_the_run_folder(whole):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ class DataSet:
     labels: np.ndarray
     class_names: tuple[str, ...]
     transform: Callable[[Images, np.random.Generator], np.ndarray]
+    members: tuple[str, ...] = ()  # what each image is called in the data set, for the record
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -35,9 +37,7 @@ class DataSet:
         """Every image rotated by 90°, as Pillow's ROTATE_90 does: the paper's sanity check."""
         images = [np.rot90(image) for image in self.images]
         same = isinstance(self.images, np.ndarray)
-        return DataSet(
-            np.stack(images) if same else images, self.labels, self.class_names, self.transform
-        )
+        return dataclasses.replace(self, images=np.stack(images) if same else images)
 
     def fingerprint(self) -> int:
         """A number that tells this data from other data."""

@@ -70,6 +70,10 @@ class FileSet:
         chosen = np.unique(np.linspace(0, len(self) - 1, SAMPLE).astype(int))
         return [read_image(self.files[i], self.size) for i in chosen]
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        return tuple(f"{file.parent.name}/{file.name}" for file in self.files)
+
     def turned(self) -> FileSet:
         """Every image rotated by 90°, as Pillow's ROTATE_90 does: the paper's sanity check."""
         return dataclasses.replace(self, turns=self.turns + 1)

@@ -43,6 +43,9 @@ class FolderSource:
             images = list(pool.map(lambda file: read_image(file, self._shortest), files))
         return np.stack(images) if len({image.shape for image in images}) == 1 else images
 
+    def name_of(self, index: int) -> str:
+        return str(self.files[index].relative_to(self.root))
+
 
 def _images_in(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)

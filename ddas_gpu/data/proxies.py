@@ -71,7 +71,8 @@ def proxy_sets(
         images = origin.read(indices)
         if settings.crop == "pad":
             images = to_size(images, size)
-        sets.append(DataSet(images, labels, class_names, transform))
+        members = tuple(origin.name_of(index) for index in indices)
+        sets.append(DataSet(images, labels, class_names, transform, members))
     train_set, val_set = sets
     return train_set, val_set.turned() if settings.sanity_check == "rotate90" else val_set
 

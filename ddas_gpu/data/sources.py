@@ -21,6 +21,10 @@ class Source(Protocol):
         """The images at `indices`, in that order."""
         ...
 
+    def name_of(self, index: int) -> str:
+        """What the image is called: its file, or its number."""
+        ...
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -32,3 +36,6 @@ class ArraySource:
 
     def read(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         return self.images[np.asarray(indices)]
+
+    def name_of(self, index: int) -> str:
+        return str(index)

@@ -34,6 +34,11 @@ class DetectionSet:
     def __len__(self) -> int:
         return len(self.annotated)
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The files' names, for the record."""
+        return tuple(annotated.file.name for annotated in self.annotated)
+
     def batch(self, indices: np.ndarray, generator: np.random.Generator) -> Examples:
         """The images at `indices`, resized and flipped, with their boxes."""
         chosen = [self.annotated[index] for index in indices]

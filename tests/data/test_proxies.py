@@ -136,3 +136,16 @@ def test_without_dali_the_images_are_kept_in_memory(tmp_path, monkeypatch):
     with pytest.warns(RuntimeWarning, match="DALI is not installed"):
         train, _ = proxy_sets(settings, 0)
     assert train.batch(np.arange(5), np.random.default_rng(0)).shape == (5, 8, 8, 3)
+
+
+@pytest.mark.parametrize(("crop", "decode"), [("pad", "once"), ("resized", "each")])
+def test_members_tell_which_images_were_taken(tmp_path, crop, decode):
+    if decode == "each":
+        pytest.importorskip("nvidia.dali")
+    root = write_folder(tmp_path)
+    train, val = proxy_sets(folder_settings(root, crop=crop, decode=decode), 0)
+    assert len(set(train.members) | set(val.members)) == len(train) + len(val) == 12
+    names = tuple("ab"[label] for label in train.labels)
+    assert tuple(member.split("/")[0] for member in train.members) == names
+    digits, _ = proxy_sets(DIGITS, 0)
+    assert len(set(digits.members)) == len(digits)
