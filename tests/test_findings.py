@@ -7,9 +7,11 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ddas_gpu import searching
 from ddas_gpu.data import proxy_sets
+from ddas_gpu.ops import OPS
 from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
 
@@ -67,10 +69,34 @@ def test_the_check_fails_with_the_sign_of_the_rewards_flipped(monkeypatch):
     assert not rotate90_wins(QUICK_CHECK)
 
 
-@pytest.mark.slow
-def test_turned_cifar10_makes_rotate90_win(shared_data, tmp_path):
-    """On photographs, with a network small enough for a CPU."""
+@pytest.fixture(scope="module")
+def cifar10(shared_data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cifar10")
     with tarfile.open(shared_data / "cifar10.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    smaller = {"model": "wrn-10-1", "val_batch": 64, "epochs": 12, "root": tmp_path}
-    assert rotate90_wins(preset("cifar10", "rotate90").replace(**smaller))
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+SMALLER = {"model": "wrn-10-1", "val_batch": 64, "epochs": 12}  # for a CPU
+
+
+@pytest.mark.slow
+def test_turned_cifar10_makes_rotate90_win(cifar10):
+    """On photographs."""
+    assert rotate90_wins(preset("cifar10", "rotate90").replace(root=cifar10, **SMALLER))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ["Invert", "FlipUD"])
+def test_the_op_that_leads_to_the_target_domain_comes_first(op, cifar10, tmp_path):
+    """Validation images of another folder, that differ from the training images by one op."""
+    for path in cifar10.glob("test/*/*.jpg"):
+        target = tmp_path / path.parent.name / f"{path.stem}.png"
+        target.parent.mkdir(exist_ok=True)
+        with Image.open(path) as image:
+            OPS[op].pillow(image.convert("RGB")).save(target)
+    settings = preset("cifar10", "rotate90").replace(
+        sanity_check=None, root=cifar10, val_root=tmp_path, **SMALLER
+    )
+    probabilities = {name: relative.max() for name, relative in found(settings).items()}
+    assert max(probabilities, key=probabilities.get) == op, probabilities
