@@ -101,8 +101,9 @@ def _refuse_changes(before: SearchSettings, after: SearchSettings) -> None:
 def run(settings: SearchSettings) -> int:
     """Build everything, and only then touch the run folder; search; tell what was found."""
     space = settings.search_space()
-    # Where cores are shared, torch's threads would burn their time waiting for each other: on a
-    # busy machine a search took nine times as long. Read once, when torch is imported.
+    # torch's threads spin while they wait for each other. That can be faster on idle cores, but on
+    # shared ones the spinning can cost many times the work itself, so they sleep unless told
+    # otherwise. Read once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Everything below needs torch, which takes seconds to import.
     from ddas_gpu.data import proxy_sets
