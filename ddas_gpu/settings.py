@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ddas_gpu.grouped_settings import GroupedSettings
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.table import PixelScale, Primitive
 from ddas_gpu.space import PRESETS, SearchSpace
@@ -132,44 +133,13 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
-class SearchSettings:
+class SearchSettings(GroupedSettings):
     """Search for the augmentation policy that helps a data set most."""
 
     data: DataSettings = field(default_factory=DataSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     run: RunSettings = field(default_factory=RunSettings)
-
-    def to_json(self) -> dict[str, Any]:
-        """{flag: value}, all groups in one, as in config.json."""
-        values: dict[str, Any] = {}
-        for group in dataclasses.fields(self):
-            values |= dataclasses.asdict(getattr(self, group.name))
-        return {
-            name: str(value) if isinstance(value, Path) else value for name, value in values.items()
-        }
-
-    def replace(self, **values: Any) -> SearchSettings:
-        """With some flags changed, whatever group they are in."""
-        groups = {}
-        for group in dataclasses.fields(self):
-            old = getattr(self, group.name)
-            own = {f.name: values.pop(f.name) for f in dataclasses.fields(old) if f.name in values}
-            groups[group.name] = dataclasses.replace(old, **own)
-        if values:
-            raise ValueError(f"unknown setting {next(iter(values))!r}")
-        return SearchSettings(**groups)
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> SearchSettings:
-        """Inverse of `to_json`."""
-        paths = ("root", "val_root", "space", "out", "backbone")
-        values = {
-            name: Path(value) if name in paths and value is not None else value
-            for name, value in values.items()
-        }
-        tuples = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
-        return cls().replace(**values | tuples)
 
     def check(self) -> None:
         """A ValueError for numbers that no search can run with."""

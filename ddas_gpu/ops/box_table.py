@@ -6,12 +6,11 @@ The space of "Learning Data Augmentation Strategies for Object Detection". Every
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from ddas_gpu.ops.table import OPS, Argument, Numbers, Op, PixelScale, Range
+from ddas_gpu.ops.table import OPS, Argument, Numbers, Op, Range
 
 
 class Reach(Enum):
@@ -50,11 +49,6 @@ def find_any(name: str) -> BoxOp:
     return BOX_OPS[name]
 
 
-def up_to(most: int) -> Callable[[float, PixelScale], int]:
-    """A law that reaches `most` pixels at level 10, whatever the data."""
-    return lambda level, scale: int(most * level / 10)
-
-
 def share_of_box(share: Argument, height: int, width: int) -> Numbers:
     return Numbers(ints=(int(share * width), int(share * height)))
 
@@ -63,10 +57,20 @@ for name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate90
     variant(f"{name}_BBox", name, Reach.WITH_BOXES)
 for name in ("Rotate", "ShearX", "ShearY", "Solarize", "Equalize"):
     variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX)
-for name in ("TranslateX", "TranslateY"):
-    variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX, law=up_to(120))
+for name in ("TranslateX", "TranslateY"):  # up to 120 pixels where images move by up to 250
+    variant(
+        f"{name}_Only_BBoxes",
+        name,
+        Reach.EACH_BOX,
+        law=lambda level, scale: int(scale.translate * 120 / 250 * level / 10),
+    )
 variant("Flip_Only_BBoxes", "FlipLR", Reach.EACH_BOX)
-variant("Cutout_Only_BBoxes", "Cutout", Reach.EACH_BOX, law=up_to(50))
+variant(
+    "Cutout_Only_BBoxes",
+    "Cutout",
+    Reach.EACH_BOX,
+    law=lambda level, scale: int(scale.cutout / 2 * level / 10),
+)
 variant(
     "BBox_Cutout",
     "Cutout",

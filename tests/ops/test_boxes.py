@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from ddas_gpu import SearchSpace, augment
-from ddas_gpu.ops import augment_boxes, boxes
+from ddas_gpu.ops import PixelScale, augment_boxes, boxes
 from ddas_gpu.ops.box_table import BOX_OPS, Reach, find_any, variant
 
 SPACE = SearchSpace.preset("coco")
@@ -203,3 +203,13 @@ IMAGE = np.zeros((8, 8, 3), np.uint8)
 def test_wrong_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_pixels_follow_the_scale_of_the_data():
+    arguments = {str(c): SPACE.argument(i) for i, c in enumerate(SPACE)}
+    assert arguments["TranslateX_BBox 8"] == 200
+    assert arguments["TranslateX_Only_BBoxes 8"] == 96
+    assert arguments["Cutout_Only_BBoxes 8"] == 40
+    assert arguments["BBox_Cutout 8"] == pytest.approx(0.6)
+    small = SearchSpace.of(["TranslateX_Only_BBoxes"], [10], scale=PixelScale(25, 10))
+    assert small.argument(0) == 12
