@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Set before torch is first imported, and inherited by the commands that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and children would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Examples take as long as the machine is busy: a deadline would only make tests fail by chance.
 settings.register_profile("default", deadline=None)
