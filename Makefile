@@ -16,7 +16,7 @@ test: .venv/.installed-test
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: .venv/.installed-bench
-	$(BIN)/python -m pytest benchmarks $(ARGS)
+	$(BIN)/python -m pytest benchmarks --results benchmarks/RESULTS.md $(ARGS)
 
 lint: .venv/.installed-ruff
 	$(BIN)/ruff check .
