@@ -55,6 +55,20 @@ def test_two_steps_with_the_papers_network(data, tmp_path):
     assert np.isclose(search.parameters.op_probabilities.sum(), 1)
 
 
+def test_real_photographs_at_224_pixels(imagenet_root, tmp_path):
+    """ImageNet as the paper searches it, but for the number of images."""
+    for number, file in enumerate(sorted(imagenet_root.rglob("*.JPEG"))[:32]):
+        folder = tmp_path / "train" / f"n0000000{number % 4}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.name).symlink_to(file)
+    few = {**FEW, "train_images": 16, "val_images": 8, "classes": 4}
+    settings = preset("imagenet").replace(root=tmp_path, **few)
+    search = Search(settings, settings.search_space(), *proxy_sets(settings.data, 0))
+    metrics = [search.step() for _ in range(3)]
+    assert search.training_batch(0).images.shape == (2, 224, 224, 3)
+    assert all(math.isfinite(line["validation_loss"]) for line in metrics)
+
+
 def test_memory_stays_flat_when_files_are_decoded_for_each_batch(tmp_path):
     pytest.importorskip("nvidia.dali")
     tiny = {"model": "small", "image_size": 32, "epochs": 200}
