@@ -16,6 +16,7 @@ from ddas_gpu import streams
 from ddas_gpu.augmentation_parameters import AugmentationParameters, draw_policies
 from ddas_gpu.data import DataSet
 from ddas_gpu.gradients import PolicyGradients
+from ddas_gpu.learning_rates import learning_rate
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.settings import FREE_TO_CHANGE, SearchSettings
 from ddas_gpu.space import SearchSpace
@@ -152,10 +153,14 @@ class Search:
     def learning_rate(self, step: int) -> float:
         """SGD's learning rate η for a step."""
         training = self.settings.training
-        if training.lr_schedule == "cosine":
-            return 0.5 * training.lr * (1 + math.cos(math.pi * step / self.total_steps))
-        epoch = step // self.steps_per_epoch
-        return training.lr * 0.1 ** sum(epoch >= fall for fall in training.lr_steps)
+        return learning_rate(
+            training.lr,
+            training.lr_schedule,
+            training.lr_steps,
+            step,
+            self.total_steps,
+            self.steps_per_epoch,
+        )
 
     def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
         """θ_t → θ_{t+1}, one step of SGD with momentum along `gradient`."""

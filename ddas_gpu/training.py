@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from ddas_gpu import streams
 from ddas_gpu.evaluation import evaluate
+from ddas_gpu.learning_rates import learning_rate
 from ddas_gpu.models import build
 from ddas_gpu.moving_average import MovingAverage
 from ddas_gpu.policy import PolicySchedule
@@ -115,10 +116,14 @@ class Training:
     def learning_rate(self, step: int) -> float:
         """SGD's learning rate for a step."""
         training = self.settings.training
-        if training.lr_schedule == "cosine":
-            return 0.5 * training.lr * (1 + math.cos(math.pi * step / self.total_steps))
-        epoch = step // self.steps_per_epoch
-        return training.lr * 0.1 ** sum(epoch >= fall for fall in training.lr_steps)
+        return learning_rate(
+            training.lr,
+            training.lr_schedule,
+            training.lr_steps,
+            step,
+            self.total_steps,
+            self.steps_per_epoch,
+        )
 
     def require_finite(self) -> None:
         if not math.isfinite(float(self.sums[0])):
