@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ddas_gpu import commands
 from ddas_gpu.commands import exit_code, prepare, stopped
-from ddas_gpu.training_settings import FROM_FILES, TrainSettings, preset
+from ddas_gpu.training_settings import TrainSettings, preset
 
 if TYPE_CHECKING:
     from ddas_gpu.training import Training
@@ -45,27 +45,23 @@ def run(settings: TrainSettings) -> int:
     """Build everything, and only then touch the run folder; train; tell how it ended."""
     device = prepare(settings.run)
     # Everything below needs torch, which takes seconds to import.
-    from ddas_gpu.data.full_sets import full_sets
     from ddas_gpu.report import write_report
     from ddas_gpu.runs import check_free
     from ddas_gpu.training import Training
-    from ddas_gpu.training_batches import open_batches, readable
     from ddas_gpu.training_policies import open_policy
-    from ddas_gpu.training_running import carry_out, sample_images
+    from ddas_gpu.training_running import carry_out
     from ddas_gpu.training_runs import TrainingFolder
+    from ddas_gpu.training_tasks import training_task
 
     resumed = TrainingFolder(settings.run.out) if settings.run.resume else None
     if resumed is None and settings.run.out is not None:
         check_free(settings.run.out)
     schedule = open_policy(settings) if resumed is None else resumed.schedule()
-    in_memory = settings.data.data not in FROM_FILES
-    sets = full_sets(settings.data, settings.run.seed, in_memory)
-    sets = readable(sets, settings.data.bad_files)
-    batches, test = open_batches(settings, sets, schedule, device)
-    training = Training(settings, schedule, len(sets.class_names), batches, test, device)
-    folder = resumed or TrainingFolder.create(settings, schedule, sample_images(settings, sets))
+    task = training_task(settings, schedule, device)
+    training = Training(settings, schedule, task, device)
+    folder = resumed or TrainingFolder.create(settings, schedule, task.samples())
     with folder:
-        received = carry_out(training, sets, folder)
+        received = carry_out(training, folder)
         if received is not None:
             return stopped(PROGRAM, received, folder.path, training.steps)
         _tell(training, folder.path, write_report(folder.path))
@@ -73,8 +69,8 @@ def run(settings: TrainSettings) -> int:
 
 
 def _tell(training: Training, folder: Path, report: Path) -> None:
-    best = training.best
-    print(f"best test accuracy: {best['accuracy']:.2%}, after epoch {best['epoch'] + 1}")
+    best, score = training.best, training.task.score
+    print(f"best {score.name}: {score.show(best[score.key])}, after epoch {best['epoch'] + 1}")
     print(f"weights: {folder / 'best.pt'}")
     print(f"report: {report}")
 

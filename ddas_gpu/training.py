@@ -7,18 +7,15 @@ import time
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from ddas_gpu import streams
-from ddas_gpu.evaluation import evaluate
 from ddas_gpu.learning_rates import learning_rate
-from ddas_gpu.models import build
 from ddas_gpu.moving_average import MovingAverage
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.searching import Diverged
 from ddas_gpu.streams import Stream
-from ddas_gpu.training_batches import TestBatches, TrainingBatches
 from ddas_gpu.training_settings import TrainSettings
+from ddas_gpu.training_tasks import TrainingTask
 
 STEPS_BETWEEN_CHECKS = 50  # of the loss on a GPU, where reading it means waiting
 
@@ -30,20 +27,17 @@ class Training:
         self,
         settings: TrainSettings,
         schedule: PolicySchedule | None,
-        num_classes: int,
-        batches: TrainingBatches,
-        test: TestBatches,
+        task: TrainingTask,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.settings, self.schedule = settings, schedule
-        self.batches, self.test = batches, test
+        self.settings, self.schedule, self.task = settings, schedule, task
         self.device = torch.device(device)
         self.seed = settings.run.seed
         training = settings.training
-        self.steps_per_epoch = batches.steps_per_epoch
+        self.steps_per_epoch = task.steps_per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
-        self.model = build(training.model, num_classes).to(self.device).train()
+        self.model = task.build_model().train()
         if self.device.type == "cuda":  # what tensor cores want
             self.model.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
@@ -63,12 +57,14 @@ class Training:
             self.device.type, enabled=self.mixed and self.half is torch.float16
         )
         self.steps = 0  # done so far
-        self.best: dict[str, Any] | None = None  # epoch and accuracy of the best test so far
+        self.best: dict[str, Any] | None = None  # epoch and score of the best test so far
         self._start_epoch()
 
     def _start_epoch(self) -> None:
         # Sums over the steps of an epoch, on the device: reading them would mean waiting.
-        self.sums = torch.zeros(2, dtype=torch.float64, device=self.device)  # loss, right guesses
+        # Of the loss, and of what else the task measures.
+        count = 1 + len(self.task.measured)
+        self.sums = torch.zeros(count, dtype=torch.float64, device=self.device)
         self.seconds = {"data": 0.0, "training": 0.0, "evaluation": 0.0}
 
     @property
@@ -85,18 +81,17 @@ class Training:
         start = time.perf_counter()
         # For models that draw themselves (dropout, Shake-Shake).
         torch.manual_seed(streams.number(self.seed, Stream.MODEL, self.steps))
-        images, labels = self.batches.batch(self.steps)
+        images, targets = self.task.batch(self.steps)
         if self.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
         ready = time.perf_counter()
         with torch.autocast(self.device.type, self.half, enabled=self.mixed):
             outputs = self.model(images)
-            loss = F.cross_entropy(
-                outputs, labels, label_smoothing=self.settings.training.label_smoothing
-            )
+            loss = self.task.loss(outputs, targets)
         self._descend(loss)
-        right = (outputs.detach().argmax(1) == labels).double().mean()
-        self.sums += torch.stack((loss.detach().double(), right))
+        with torch.no_grad():
+            measured = self.task.measure(outputs, targets)
+        self.sums += torch.stack([loss.detach().double(), *measured])
         self.steps += 1
         if self.device.type == "cpu" or self.steps % STEPS_BETWEEN_CHECKS == 0:
             self.require_finite()
@@ -140,25 +135,20 @@ class Training:
         return self.steps > 0 and self.steps % self.steps_per_epoch == 0
 
     def finish_epoch(self) -> dict[str, Any]:
-        """Evaluate after the last step of an epoch; what there is to tell, as in metrics.jsonl."""
+        """Test after the last step of an epoch; what there is to tell, as in metrics.jsonl."""
         self.require_finite()
-        start = time.perf_counter()
-        with torch.autocast(self.device.type, self.half, enabled=self.mixed):
-            tested = evaluate(self.model, self.test, self.weights())
-        self.seconds["evaluation"] = time.perf_counter() - start
-        if not math.isfinite(tested["test_loss"]):
-            self._diverged("test loss")
-        epoch = self.epoch - 1
-        if self.best is None or tested["test_accuracy"] > self.best["accuracy"]:
-            self.best = {"epoch": epoch, "accuracy": tested["test_accuracy"]}
-        loss, right = (self.sums / self.steps_per_epoch).tolist()
+        epoch, score = self.epoch - 1, self.task.score
+        last = self.epoch == self.settings.training.epochs
+        due = self.epoch % self.settings.training.evaluate_every == 0
+        tested = self._test(epoch) if due or last else {}
+        best = {} if self.best is None else {score.best: self.best[score.key]}
+        means = (self.sums / self.steps_per_epoch).tolist()
         line = {
             "epoch": epoch,
             "step": self.steps,
-            "loss": loss,
-            "accuracy": right,
+            **dict(zip(("loss", *self.task.measured), means, strict=True)),
             **tested,
-            "best_accuracy": self.best["accuracy"],
+            **best,
             "apply_probability": self.apply_probability(epoch),
             "learning_rate": self.learning_rate(self.steps - 1),
             "seconds": self.seconds,
@@ -166,6 +156,18 @@ class Training:
         }
         self._start_epoch()
         return line
+
+    def _test(self, epoch: int) -> dict[str, float]:
+        start = time.perf_counter()
+        with torch.autocast(self.device.type, self.half, enabled=self.mixed):
+            tested = self.task.test(self.model, self.weights())
+        self.seconds["evaluation"] = time.perf_counter() - start
+        if not math.isfinite(tested["test_loss"]):
+            self._diverged("test loss")
+        score = self.task.score
+        if self.best is None or tested[score.tested] > self.best[score.key]:
+            self.best = {"epoch": epoch, score.key: tested[score.tested]}
+        return tested
 
     def apply_probability(self, epoch: int) -> float:
         """p_tp in an epoch."""

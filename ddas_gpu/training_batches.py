@@ -73,16 +73,16 @@ class ArrayTest:
             yield normalised(pixels, self._recipe), labels
 
 
-class FileBatches:
-    """Image files, read and augmented by `ddas_gpu.loader` ahead of the network."""
+class LoaderBatches:
+    """Image files, read and augmented by a loader of ours ahead of the network."""
 
     def __init__(self, batches: Any) -> None:
         self._loader = batches
         self.steps_per_epoch = len(batches)
         self._next: int | None = None
-        self._iterator: Iterator[Batch] = iter(())
+        self._iterator: Iterator[Any] = iter(())
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int) -> Any:
         epoch, place = divmod(step, self.steps_per_epoch)
         if step != self._next:
             here = {"epoch": epoch, "batch": place, "memory": None}
@@ -146,7 +146,7 @@ def _from_files(
     train = loader(sets.train, drop_last=True, **common, **options)
     size = settings.training.test_batch
     test = loader(sets.test, training=False, batch_size=size, **options)
-    return FileBatches(train), EveryTime(test)
+    return LoaderBatches(train), EveryTime(test)
 
 
 class EveryTime:
@@ -155,7 +155,7 @@ class EveryTime:
     def __init__(self, batches: Any) -> None:
         self._loader = batches
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         self._loader.set_epoch(0)
         return iter(self._loader)
 

@@ -7,19 +7,27 @@ import time
 from typing import Any, TextIO
 
 from ddas_gpu.progress import SECONDS_BETWEEN_LINES
+from ddas_gpu.scores import Score
 
 
 class TrainingProgress:
-    """Loss, test accuracy, p_tp, images a second and the time left."""
+    """Loss, the test's score, p_tp, images a second and the time left."""
 
     def __init__(
-        self, done: int, total: int, steps_per_epoch: int, batch: int, stream: TextIO | None = None
+        self,
+        score: Score,
+        done: int,
+        total: int,
+        steps_per_epoch: int,
+        batch: int,
+        stream: TextIO | None = None,
     ) -> None:
+        self._score = score
         self._done = self._first = done
         self._total, self._steps_per_epoch, self._batch = total, steps_per_epoch, batch
         self._stream = sys.stderr if stream is None else stream
         self._start = self._last_line = time.monotonic()
-        self._tested = ""
+        self._told = ""
         self._bar = None
         if self._stream.isatty():
             from tqdm import tqdm
@@ -36,20 +44,22 @@ class TrainingProgress:
             return
         now = time.monotonic()
         if now - self._last_line >= SECONDS_BETWEEN_LINES and self._done % self._steps_per_epoch:
-            self._line(f"step {self._done}/{self._total}{self._tested}, {self._speed(now)}", now)
+            self._line(f"step {self._done}/{self._total}{self._told}, {self._speed(now)}", now)
 
     def epoch(self, metrics: dict[str, Any]) -> None:
         """After every epoch."""
-        self._tested = (
-            f", loss {metrics['loss']:.3f}, test accuracy {metrics['test_accuracy']:.2%} "
-            f"(best {metrics['best_accuracy']:.2%}), p_tp {metrics['apply_probability']:.3f}"
-        )
+        tested, score = "", self._score
+        if score.tested in metrics:
+            this, best = (score.show(metrics[key]) for key in (score.tested, score.best))
+            tested = f", {score.name} {this} (best {best})"
+        p_tp = metrics["apply_probability"]
+        self._told = f", loss {metrics['loss']:.3f}{tested}, p_tp {p_tp:.3f}"
         if self._bar is not None:
-            self._bar.set_postfix_str(self._tested.removeprefix(", "))
+            self._bar.set_postfix_str(self._told.removeprefix(", "))
             return
         now = time.monotonic()
         epochs = self._total // self._steps_per_epoch
-        self._line(f"epoch {metrics['epoch'] + 1}/{epochs}{self._tested}, {self._speed(now)}", now)
+        self._line(f"epoch {metrics['epoch'] + 1}/{epochs}{self._told}, {self._speed(now)}", now)
 
     def _speed(self, now: float) -> str:
         steps = self._done - self._first

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import signal
 import time
-import zlib
 from typing import Any
 
-import numpy as np
-
-from ddas_gpu.data import DataSet
-from ddas_gpu.data.clean import AsTheyAre, CentreCrop
-from ddas_gpu.data.folder import read_image
-from ddas_gpu.data.full_sets import FileSource, FullSets, Labelled
 from ddas_gpu.running import Interrupts
 from ddas_gpu.training import Training
 from ddas_gpu.training_progress import TrainingProgress
 from ddas_gpu.training_runs import TrainingFolder
-from ddas_gpu.training_settings import TrainSettings
-
-SAMPLES = 8
 
 
-def carry_out(training: Training, sets: FullSets, folder: TrainingFolder) -> signal.Signals | None:
+def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | None:
     """Train to the end; or return the signal that came before."""
-    data = [fingerprint(sets.train), fingerprint(sets.test)]
+    data = training.task.fingerprints()
     seconds = training.settings.run.checkpoint_seconds
 
     def checkpoint() -> float:
@@ -37,6 +27,7 @@ def carry_out(training: Training, sets: FullSets, folder: TrainingFolder) -> sig
     folder.start_metrics(training.epoch)
     last = checkpoint()
     progress = TrainingProgress(
+        training.task.score,
         training.steps,
         training.total_steps,
         training.steps_per_epoch,
@@ -48,8 +39,8 @@ def carry_out(training: Training, sets: FullSets, folder: TrainingFolder) -> sig
             progress.step()
             if training.end_of_epoch:
                 metrics = training.finish_epoch()
-                if training.best["epoch"] == metrics["epoch"]:
-                    folder.save_best(best_weights(training, sets))
+                if training.best is not None and training.best["epoch"] == metrics["epoch"]:
+                    folder.save_best(best_weights(training))
                 folder.add_metrics(metrics)
                 progress.epoch(metrics)
             if training.end_of_epoch or time.monotonic() - last >= seconds:
@@ -72,33 +63,12 @@ def _restore(
     training.load_state_dict(state["training"])
 
 
-def best_weights(training: Training, sets: FullSets) -> dict[str, Any]:
+def best_weights(training: Training) -> dict[str, Any]:
     """The content of best.pt: weights and what it takes to use them."""
     return {
         "model": training.settings.training.model,
-        "class_names": list(sets.class_names),
+        "class_names": list(training.task.class_names),
         "image_size": training.settings.data.image_size,
-        "epoch": training.best["epoch"],
-        "accuracy": training.best["accuracy"],
+        **training.best,
         "weights": training.weights(),
     }
-
-
-def fingerprint(images: Labelled) -> int:
-    """A number that tells these images from others; of files only the names are looked at."""
-    checksum = zlib.crc32(np.ascontiguousarray(images.labels))
-    if isinstance(images, FileSource):
-        names = "\0".join(f"{file.parent.name}/{file.name}" for file in images.files)
-        return zlib.crc32(names.encode(errors="surrogateescape"), checksum)
-    return zlib.crc32(np.ascontiguousarray(images.images), checksum)
-
-
-def sample_images(settings: TrainSettings, sets: FullSets) -> DataSet:
-    """A few training images, evenly spread, for the report."""
-    train = sets.train
-    chosen = np.linspace(0, len(train.labels) - 1, min(SAMPLES, len(train.labels))).astype(int)
-    labels = train.labels[chosen]
-    if isinstance(train, FileSource):
-        images = [read_image(train.files[index]) for index in chosen]
-        return DataSet(images, labels, sets.class_names, CentreCrop(settings.data.image_size))
-    return DataSet(train.images[chosen], labels, sets.class_names, AsTheyAre())

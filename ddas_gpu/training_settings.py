@@ -78,6 +78,8 @@ class TrainingSettings:
     """Training images in a step."""
     test_batch: int = 256
     """Test images in a step of the evaluation."""
+    evaluate_every: int = 1
+    """Test after every so many epochs, and after the last."""
     lr: float = 0.05
     """SGD's learning rate at the start."""
     lr_schedule: Literal["cosine", "step"] = "cosine"
@@ -131,11 +133,13 @@ class TrainSettings(GroupedSettings):
 # NaN is wrong, too.
 RULES = (
     (
-        ("image_size", "epochs", "batch", "test_batch", "lr", "randaugment_ops", "threads"),
+        (
+            *("image_size", "epochs", "batch", "test_batch", "evaluate_every", "lr"),
+            *("randaugment_ops", "threads", "checkpoint_seconds"),
+        ),
         lambda value: not value > 0,
         "must be above 0",
     ),
-    (("checkpoint_seconds",), lambda value: not value > 0, "must be above 0"),
     (
         ("padding", "cutout", "momentum", "weight_decay", "seed"),
         lambda value: not value >= 0,

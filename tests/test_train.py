@@ -75,6 +75,13 @@ def test_the_end_says_where_things_are(tmp_path, capsys):
     assert "epoch 1/1" in told.err
 
 
+def test_epochs_that_are_not_tested_say_so_by_silence(tmp_path, capsys):
+    assert train(*TINY, "--evaluate-every", 2, "--out", tmp_path / "run") == 0
+    first, second = (line for line in capsys.readouterr().err.splitlines() if "epoch" in line)
+    assert "test accuracy" not in first and "test accuracy" in second
+    assert "test_accuracy" not in metrics(tmp_path / "run")[0]
+
+
 def test_folders_without_a_name_never_collide(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -266,6 +273,8 @@ def refused(capsys, tmp_path: Path, *flags: object) -> str:
 
 NUMBERS = {
     "--batch 37": "--batch 37 is larger than the set, which has 36 training images",
+    "--evaluate-every 0": "--evaluate-every must be above 0",
+    "--model retinanet-r18": "is a detector: it needs --data coco",
     "--epochs 0": "--epochs must be above 0",
     "--lr nan": "--lr must be above 0",
     "--scale 2": "--scale is a share above 0 and up to 1",

@@ -9,15 +9,14 @@ import torch
 from layouts import write_cifar, write_images, write_svhn
 from train_commands import train
 
-from ddas_gpu.data.full_sets import full_sets
 from ddas_gpu.evaluation import evaluate
 from ddas_gpu.models import build
 from ddas_gpu.moving_average import MovingAverage
 from ddas_gpu.searching import Diverged
 from ddas_gpu.training import Training
-from ddas_gpu.training_batches import open_batches
 from ddas_gpu.training_policies import open_policy
-from ddas_gpu.training_settings import FROM_FILES, preset
+from ddas_gpu.training_settings import preset
+from ddas_gpu.training_tasks import training_task
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +29,9 @@ def one_thread():
 
 
 def make(settings, device: str = "cpu") -> Training:
-    sets = full_sets(settings.data, settings.run.seed, settings.data.data not in FROM_FILES)
     schedule = open_policy(settings)
-    batches, test = open_batches(settings, sets, schedule, torch.device(device))
-    return Training(settings, schedule, len(sets.class_names), batches, test, device)
+    task = training_task(settings, schedule, torch.device(device))
+    return Training(settings, schedule, task, device)
 
 
 def tiny(**flags):
@@ -92,7 +90,7 @@ def test_evaluation_counts_over_uneven_batches():
 def test_evaluation_leaves_the_network_in_its_mode():
     training = make(tiny())
     statistics = training.model.norm.running_mean.clone()
-    evaluate(training.model, training.test, training.weights())
+    evaluate(training.model, training.task.test_batches, training.weights())
     assert training.model.training
     assert training.model.norm.running_mean.equal(statistics)
 
@@ -102,9 +100,22 @@ def test_the_average_is_what_is_tested():
     for _ in range(4):
         training.step()
     line = training.finish_epoch()
-    averaged = evaluate(training.model, training.test, training.average.tensors)
-    own = evaluate(training.model, training.test)
+    averaged = evaluate(training.model, training.task.test_batches, training.average.tensors)
+    own = evaluate(training.model, training.task.test_batches)
     assert line["test_loss"] == averaged["test_loss"] != own["test_loss"]
+
+
+def test_epochs_between_tests():
+    training = make(tiny(epochs=4, evaluate_every=3))
+    lines = []
+    while not training.finished:
+        training.step()
+        if training.end_of_epoch:
+            lines.append(training.finish_epoch())
+    tested = [[key in line for key in ("test_accuracy", "best_accuracy")] for line in lines]
+    assert tested == [[False, False], [False, False], [True, True], [True, True]]
+    assert [line["seconds"]["evaluation"] > 0 for line in lines] == [False, False, True, True]
+    assert training.best["accuracy"] == max(line["test_accuracy"] for line in lines[2:])
 
 
 def test_label_smoothing_raises_the_loss():

@@ -10,6 +10,7 @@ from ddas_gpu.reporting.numbers import count, duration, percent, share_from_to, 
 from ddas_gpu.reporting.parts import data_table, section, settings_of
 from ddas_gpu.reporting.samples import sample_sheet
 from ddas_gpu.reporting.training_run import TrainingRun
+from ddas_gpu.reporting.training_scores import known
 
 
 def training_page(run: TrainingRun) -> str:
@@ -31,7 +32,7 @@ def _header(run: TrainingRun) -> Html:
     return el(
         "header",
         el("p", "ddas_gpu · training report", class_="eyebrow"),
-        el("h1", f"{percent(run.best_accuracy, 2)} of the test images are right."),
+        el("h1", run.words.headline.format(run.words.show(run.best_score))),
         el("p", summary, class_="summary"),
         [el("p", note, class_="note", role="note") for note in notes],
         _tiles(run),
@@ -43,11 +44,9 @@ def _took(run: TrainingRun) -> str:
 
 
 def _tiles(run: TrainingRun) -> Html:
-    test, train = run.numbers["test_accuracy"], run.numbers["accuracy"]
     seconds, images = sum(run.seconds.values()), np.nansum(run.numbers["images"])
     tiles = [
-        ("best test error", percent(1 - run.best_accuracy, 2), f"epoch {run.best_epoch + 1}"),
-        ("last test error", percent(1 - test[-1], 2), f"training {percent(1 - train[-1], 2)}"),
+        *run.words.tiles(run),
         ("time", _took(run), f"{images / max(seconds, 1e-9):,.0f} images/s"),
     ]
     if run.schedule is not None:
@@ -61,16 +60,23 @@ def _tiles(run: TrainingRun) -> Html:
 
 
 def _curves(run: TrainingRun) -> Html:
-    def chart(title: str, names: dict[str, str], **options: object) -> Html:
-        x = np.arange(1, run.epochs + 1, dtype=float)
-        lines = [Line(name, x, run.numbers[key], n) for n, (key, name) in enumerate(names.items())]
+    def chart(title: str, names: dict[str, str], **options: object) -> Html | None:
+        lines = []
+        for n, (key, name) in enumerate(names.items()):
+            epochs, values = known(run.numbers[key]), run.numbers[key]
+            if len(epochs):
+                lines.append(Line(name, epochs + 1.0, values[epochs], n))
+        if not lines:
+            return None
         drawn = line_chart(lines, label=f"{title} by epoch", x_label="epoch", **options)
         return el("div", el("h3", title), drawn)
 
+    words = run.words
+    scores = {"show": words.show, "mark": words.mark, "least_span": 0.01}
     shares = {"show": lambda p: percent(p, 2), "mark": short_percent, "least_span": 0.01}
     plain = {"show": "{:.3f}".format, "mark": "{:g}".format}
     charts = [
-        chart("Accuracy", {"test_accuracy": "test", "accuracy": "training, augmented"}, **shares),
+        *(chart(title, names, **scores) for title, names in words.charts.items()),
         chart("Loss", {"test_loss": "test", "loss": "training, augmented"}, **plain),
         chart("Learning rate", {"learning_rate": "SGD"}, show="{:.2g}".format, mark="{:g}".format),
     ]
@@ -119,14 +125,7 @@ def _settings(run: TrainingRun) -> Html:
 
 
 def _table(run: TrainingRun) -> Html:
-    columns = {
-        "loss": ("training loss", "{:.4f}".format),
-        "accuracy": ("training accuracy", lambda p: percent(p, 2)),
-        "test_loss": ("test loss", "{:.4f}".format),
-        "test_accuracy": ("test accuracy", lambda p: percent(p, 2)),
-        "test_top5_accuracy": ("among the first five", lambda p: percent(p, 2)),
-        "learning_rate": ("learning rate", "{:.3g}".format),
-    }
+    columns = run.words.columns
     rows = []
     for epoch in range(run.epochs):
         values = [(run.numbers[key][epoch], write) for key, (_, write) in columns.items()]

@@ -11,11 +11,9 @@ import numpy as np
 
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.reporting.run import Samples, _flat, _number, _read_config, _read_samples
+from ddas_gpu.reporting.training_scores import ScoreWords, known, words_for
 
-NUMBERS = (
-    *("loss", "accuracy", "test_loss", "test_accuracy", "test_top5_accuracy"),
-    *("apply_probability", "learning_rate", "images"),
-)
+NUMBERS = ("apply_probability", "images")  # beside those in the table
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,7 @@ class TrainingRun:
     """All that the pages show of one training."""
 
     folder: Path
+    words: ScoreWords
     schedule: PolicySchedule | None
     settings: dict[str, Any]
     versions: dict[str, Any]
@@ -45,12 +44,24 @@ class TrainingRun:
         return isinstance(planned, int) and self.epochs < planned
 
     @property
-    def best_epoch(self) -> int:
-        return int(np.nanargmax(self.numbers["test_accuracy"]))
+    def _scores(self) -> np.ndarray:
+        return self.numbers[self.words.score.tested]
 
     @property
-    def best_accuracy(self) -> float:
-        return float(self.numbers["test_accuracy"][self.best_epoch])
+    def tested_epochs(self) -> np.ndarray:
+        return known(self._scores)
+
+    @property
+    def best_epoch(self) -> int:
+        return int(np.nanargmax(self._scores))
+
+    @property
+    def best_score(self) -> float:
+        return float(self._scores[self.best_epoch])
+
+    @property
+    def last_score(self) -> float:
+        return float(self._scores[self.tested_epochs[-1]])
 
 
 def is_training(folder: Path) -> bool:
@@ -64,29 +75,34 @@ def is_training(folder: Path) -> bool:
 def load_training(folder: Path) -> TrainingRun:
     """Read the folder of a training, or raise a ValueError or OSError that says what is wrong."""
     config = _read_config(folder / "config.json")
-    lines = _read_lines(folder / "metrics.jsonl")
+    settings = dict(_flat(config.get("settings", {})))
+    words = words_for(settings.get("data"))
+    names = (*words.columns, *NUMBERS)
+    lines = _read_lines(folder / "metrics.jsonl", names, words.score.tested)
     policy = folder / "policy.json"
     return TrainingRun(
         folder=folder,
+        words=words,
         schedule=PolicySchedule.load(policy) if policy.exists() else None,
-        settings=dict(_flat(config.get("settings", {}))),
+        settings=settings,
         versions=dict(_flat(config.get("versions", {}))),
-        numbers={name: np.array([line[name] for line in lines]) for name in NUMBERS},
+        numbers={name: np.array([line[name] for line in lines]) for name in names},
         seconds=_sum_of(line["seconds"] for line in lines),
         samples=_read_samples(folder / "samples.npz"),
     )
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path, names: tuple[str, ...], needed: str) -> list[dict[str, Any]]:
     content = path.read_bytes() if path.exists() else b""
     whole = content[: content.rfind(b"\n") + 1]  # a killed writer may leave half a line
-    lines = [_parse(line, f"{path}, line {n}") for n, line in enumerate(whole.splitlines(), 1)]
-    if not lines or not np.isfinite([line["test_accuracy"] for line in lines]).any():
+    numbered = enumerate(whole.splitlines(), 1)
+    lines = [_parse(line, names, f"{path}, line {n}") for n, line in numbered]
+    if not np.isfinite([line[needed] for line in lines]).any():
         raise ValueError(f"{path} has no tested epoch yet: there is nothing to draw")
     return lines
 
 
-def _parse(line: bytes, where: str) -> dict[str, Any]:
+def _parse(line: bytes, names: tuple[str, ...], where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -94,7 +110,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
     seconds = record.get("seconds", {}) if isinstance(record, dict) else None
     if not isinstance(seconds, dict):
         raise ValueError(f"{where} must be an epoch with its seconds, not {str(record)[:60]}")
-    epoch = {name: _number(record.get(name), name, where) for name in NUMBERS}
+    epoch = {name: _number(record.get(name), name, where) for name in names}
     epoch["seconds"] = {stage: _number(value, stage, where) for stage, value in seconds.items()}
     return epoch
 

@@ -31,7 +31,7 @@ def epoch(number: int, **changes) -> dict:
     }
 
 
-def write_training(folder: Path, policy: str = "uniform", epochs: int = 3, **settings) -> Path:
+def write_training(folder: Path, policy: str = "uniform", done: int = 3, **settings) -> Path:
     """A run folder as a training leaves it."""
     folder.mkdir(parents=True)
     config = {
@@ -41,7 +41,7 @@ def write_training(folder: Path, policy: str = "uniform", epochs: int = 3, **set
         "versions": {"torch": "2.13"},
     }
     (folder / "config.json").write_text(json.dumps(config))
-    lines = [json.dumps(epoch(n)) + "\n" for n in range(epochs)]
+    lines = [json.dumps(epoch(n)) + "\n" for n in range(done)]
     (folder / "metrics.jsonl").write_text("".join(lines))
     write_samples(folder, ["one", "two"])
     if policy != "none":
@@ -63,8 +63,43 @@ def test_the_page(tmp_path, policy):
     assert "evaluation 14.3 %" in words
 
 
+def detector_epoch(number: int) -> dict:
+    """One line of metrics.jsonl of a detector that is tested every second epoch."""
+    line = {key: value for key, value in epoch(number).items() if "accuracy" not in key}
+    precisions = {"test_mAP": 0.1 * number, "test_mAP50": 0.2 * number, "test_mAP75": 0.05}
+    if number % 2:
+        return line | precisions | {"test_mAP_large": 0.3}
+    return {key: value for key, value in line.items() if not key.startswith("test_")}
+
+
+def write_detector(folder: Path) -> Path:
+    write_training(folder, "none", data="coco", model="retinanet-r50", epochs=4)
+    lines = [json.dumps(detector_epoch(n)) + "\n" for n in range(4)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_a_detector_is_told_by_its_precision(tmp_path):
+    page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
+    words = page.words()
+    assert "an mAP of 0.300 on the test images" in words
+    assert "best mAP 0.300 epoch 4" in words
+    assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
+    assert "accuracy" not in words and " nan" not in words
+    assert "large 0.300" in words and "small 0." not in words
+
+
+def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
+    write_training(tmp_path / "a")
+    write_detector(tmp_path / "b")
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "classifiers and detectors cannot be compared" in capsys.readouterr().err
+    assert main([str(tmp_path / "b"), str(write_detector(tmp_path / "c"))]) == 0
+    assert "tests best, mAP 0.300" in Page((tmp_path / "compare.html").read_text("utf-8")).words()
+
+
 def test_an_unfinished_run_and_a_line_that_is_cut(tmp_path):
-    folder = write_training(tmp_path / "run", epochs=2)
+    folder = write_training(tmp_path / "run", done=2)
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"epoch": 2, "lo')
     words = Page(write_report(folder).read_text("utf-8")).words()
@@ -84,7 +119,7 @@ def test_trainings_are_compared(tmp_path, capsys):
     assert main([str(tmp_path / "none"), str(tmp_path / "uniform")]) == 0
     page = Page((tmp_path / "compare.html").read_text("utf-8"))
     page.assert_self_contained()
-    assert "uniform tests best, 95.00 %" in page.words()
+    assert "uniform tests best, accuracy 95.00 %" in page.words()
 
 
 def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):
