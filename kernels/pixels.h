@@ -11,9 +11,10 @@ PIXEL int clamp_byte(int v) { return v < 0 ? 0 : v > 255 ? 255 : v; }
 // ImageOps.solarize; Invert is threshold 0.
 PIXEL byte solarize_pixel(byte v, int threshold) { return v < threshold ? v : 255 - v; }
 
-// AutoAugment's SolarizeAdd.
-PIXEL byte solarize_add_pixel(byte v, int addition) {
-    return v < 128 ? clamp_byte(v + addition) : v;
+// AutoAugment's SolarizeAdd. In bytes, of which a vector holds most: a sum that wrapped is smaller.
+PIXEL byte solarize_add_pixel(byte v, byte addition) {
+    byte sum = v + addition;
+    return v >= 128 ? v : sum < v ? 255 : sum;
 }
 
 // ImageOps.posterize; the mask keeps the high bits.

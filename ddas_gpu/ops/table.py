@@ -328,7 +328,7 @@ def Solarize(image, threshold):
 
 @op(
     Primitive.SOLARIZE_ADD,
-    one_int,
+    lambda addition, height, width: Numbers(ints=(min(addition, 255),)),  # fits in a byte
     law=lambda level, scale: int(110 * level / 10),
     accepts=Range(0, 510, "added to what is darker than 128", whole=True),
 )
