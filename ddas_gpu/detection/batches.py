@@ -16,19 +16,27 @@ MULTIPLE = 32
 
 def padded_size(images: Sequence[np.ndarray | torch.Tensor]) -> tuple[int, int]:
     """Height and width that hold every one of `images` (H, W, 3)."""
-    sides = np.array([image.shape[:2] for image in images]).max(0)
+    return common_size([tuple(image.shape[:2]) for image in images])
+
+
+def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Height and width of a batch that holds images of these."""
+    sides = np.array(sizes).max(0)
     height, width = (-(-sides // MULTIPLE) * MULTIPLE).tolist()
     return height, width
 
 
 def network_inputs(
-    images: Sequence[np.ndarray | torch.Tensor], device: torch.device | str = "cpu"
+    images: Sequence[np.ndarray | torch.Tensor],
+    device: torch.device | str = "cpu",
+    mean: Sequence[float] = MEAN,
+    deviation: Sequence[float] = DEVIATION,
 ) -> torch.Tensor:
     """uint8 (H, W, 3) of any sizes -> float (N, 3, H, W), normalised, then padded with 0.
 
     The padding is at the right and below: boxes stay where they are.
     """
-    mean, deviation = (torch.tensor(v, device=device).view(3, 1, 1) for v in (MEAN, DEVIATION))
+    mean, deviation = (torch.tensor(v, device=device).view(3, 1, 1) for v in (mean, deviation))
     height, width = padded_size(images)
     inputs = torch.zeros(len(images), 3, height, width, device=device)
     for place, image in zip(inputs, images, strict=True):

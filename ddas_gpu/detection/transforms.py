@@ -31,24 +31,62 @@ class KeepRatio:
 
 
 Resize = Square | KeepRatio
+RESIZES = ("keep-ratio", "square")
+LONG_TO_SHORT = 1333 / 800
+
+
+def make_resize(resize: str, size: int | tuple[int, int]) -> Resize:
+    """By name: "keep-ratio" with the shorter side or (shorter, longest), "square" with its side.
+
+    >>> make_resize("keep-ratio", 800)
+    KeepRatio(short=800, long=1333)
+    """
+    if resize not in RESIZES:
+        raise ValueError(f"resize is one of {', '.join(RESIZES)}, not {resize!r}")
+    sides = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
+    most = 2 if resize == "keep-ratio" else 1
+    if not 1 <= len(sides) <= most or not all(_is_side(side) for side in sides):
+        wanted = " or a pair (shorter, longest)" if most == 2 else ""
+        raise ValueError(f"size of a {resize} resize is a number of pixels{wanted}, not {size!r}")
+    if resize == "square":
+        return Square(int(size))
+    short, long = sides if len(sides) == 2 else (size, round(size * LONG_TO_SHORT))
+    return KeepRatio(int(short), int(long))
+
+
+def _is_side(side: object) -> bool:
+    return isinstance(side, (int, np.integer)) and side > 0
 
 
 def resized(image: np.ndarray, boxes: np.ndarray, resize: Resize) -> tuple[np.ndarray, np.ndarray]:
     """The image (H, W, 3) in its new size, and its boxes (n, 4) with it."""
-    height, width = image.shape[:2]
-    new_height, new_width = resize.new_size(height, width)
-    if (new_height, new_width) != (height, width):
-        shape = (new_width, new_height)
-        image = np.asarray(Image.fromarray(image).resize(shape, Image.Resampling.BILINEAR))
-    x, y = new_width / width, new_height / height
-    return image, boxes * [x, y, x, y]
+    size = image.shape[:2]
+    new = resize.new_size(*size)
+    return resized_image(image, new), resized_boxes(boxes, size, new)
+
+
+def resized_image(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """(H, W, 3) in another height and width."""
+    if image.shape[:2] == size:
+        return image
+    return np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR))
+
+
+def resized_boxes(boxes: np.ndarray, size: tuple[int, int], new: tuple[int, int]) -> np.ndarray:
+    """Boxes (n, 4) of an image of this height and width, after it got a new one."""
+    y, x = new[0] / size[0], new[1] / size[1]
+    return boxes * [x, y, x, y]
 
 
 def flipped(image: np.ndarray, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mirrored left to right."""
-    width = image.shape[1]
+    return image[:, ::-1], flipped_boxes(boxes, image.shape[1])
+
+
+def flipped_boxes(boxes: np.ndarray, width: int) -> np.ndarray:
+    """Boxes (n, 4) of an image of this width, after it was mirrored."""
     x0, y0, x1, y1 = boxes.T
-    return image[:, ::-1], np.stack([width - x1, y0, width - x0, y1], axis=1)
+    return np.stack([width - x1, y0, width - x0, y1], axis=1)
 
 
 def turned(image: np.ndarray, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

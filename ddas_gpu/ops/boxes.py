@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import arrays
-from ddas_gpu.ops.arrays import Images
+from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.augmenting import check_policies, check_samples, choose_backend, run_chains
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.draws import draw
@@ -37,6 +37,14 @@ class Deed(NamedTuple):
     region: Region | None
 
 
+class Plans(NamedTuple):
+    """What happens to a batch, and its boxes and labels when all is done."""
+
+    deeds: list[list[Deed]]
+    boxes: list[np.ndarray]
+    labels: list[np.ndarray]
+
+
 def augment_boxes(
     images: Sequence[Images],
     boxes: Sequence[np.ndarray],
@@ -54,25 +62,53 @@ def augment_boxes(
     """
     images = list(images)
     source = arrays.read(images)
-    boxes, labels = _check_boxes(boxes, labels, len(images))
+    plans = plan_boxes(source.sizes, boxes, labels, policy, space, seed, samples=samples)
+    out = _carry_out(images, source, plans.deeds, space.fill, backend)
+    return out, plans.boxes, plans.labels
+
+
+def plan_boxes(
+    sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+) -> Plans:
+    """The part of `augment_boxes` that needs no pixels, only the height and width of each image."""
+    boxes, labels = _check_boxes(boxes, labels, len(sizes))
     policies = check_policies(policy, space)
-    if policies.ndim == 2 and len(policies) != len(images):
-        raise ValueError(f"{len(policies)} policies for {len(images)} images: give one an image")
-    policies = np.broadcast_to(policies, (len(images), policies.shape[-1]))
-    numbers = check_samples(samples, len(images))
+    if policies.ndim == 2 and len(policies) != len(sizes):
+        raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one an image")
+    policies = np.broadcast_to(policies, (len(sizes), policies.shape[-1]))
+    numbers = check_samples(samples, len(sizes))
     all_deeds = []
-    for i, size in enumerate(source.sizes):
+    for i, size in enumerate(sizes):
         plan = Plan(boxes[i], labels[i], size, seed, int(numbers[i]))
         all_deeds.append([deed for c in _stages(policies[i]) for deed in plan.deeds(space, *c)])
         boxes[i], labels[i] = plan.boxes, plan.labels
+    return Plans(all_deeds, boxes, labels)
+
+
+def carry_out(images: Sequence[Images], all_deeds: list[list[Deed]], fill: int) -> list[Images]:
+    """The part of `augment_boxes` that is left after `plan_boxes`, for images of those sizes."""
+    images = list(images)
+    return _carry_out(images, arrays.read(images), all_deeds, fill, "auto")
+
+
+def _carry_out(
+    images: list[Images], source: Batch, all_deeds: list[list[Deed]], fill: int, backend: str
+) -> list[Images]:
     out = arrays.empty_like(images)
     if choose_backend(backend, source) == "kornia":
         # The torch back end knows no rectangles; what defines the ops does.
         for image, result, deeds in zip(images, out, all_deeds, strict=True):
-            np.asarray(result)[...] = with_pillow(image, deeds, space.fill)
+            np.asarray(result)[...] = with_pillow(image, deeds, fill)
     else:
-        run_chains(source, out, chains_of(all_deeds, source.sizes, space.fill), backend)
-    return out, boxes, labels
+        run_chains(source, out, chains_of(all_deeds, source.sizes, fill), backend)
+    return out
 
 
 def _stages(policy: np.ndarray) -> Iterator[tuple[int, int]]:
