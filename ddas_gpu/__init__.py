@@ -16,6 +16,8 @@ _HOME = {
     "PolicyTransform": "ddas_gpu.transforms",
     "SearchSpace": "ddas_gpu.space",
     "augment": "ddas_gpu.ops",
+    "detection_loader": "ddas_gpu.pipelines",
+    "detection_pipeline": "ddas_gpu.pipelines",
     "loader": "ddas_gpu.pipelines",
     "scan_images": "ddas_gpu.scanning",
     "set_num_threads": "ddas_gpu.ops",

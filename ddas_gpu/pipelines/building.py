@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddas_gpu.data.coco import Annotated
+from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.epochs import Epochs, ReaderEpochs
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.images import Images, Records, open_images
@@ -156,8 +159,7 @@ def prepare(
     **recipe: Any,
 ) -> tuple[Feed, Epochs]:
     """All that does not need DALI: what is in a batch, and which samples make up which batch."""
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
+    check_epochs(epochs)
     policies = open_schedule(schedule)
     images = open_images(root, on_bad_files)
     feed = Feed(
@@ -171,7 +173,12 @@ def prepare(
     return feed, order_of(images, batch_size, seed, shard_id, num_shards, shuffle=training)
 
 
-def make_pipeline(feed: Feed, order: Epochs, device: str, **options: Any) -> ImagePipeline:
+def check_epochs(epochs: Any) -> None:
+    if not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
+
+
+def make_pipeline(feed: BaseFeed, order: Epochs, device: str, **options: Any) -> ImagePipeline:
     try:
         from ddas_gpu.pipelines.pipeline import ImagePipeline, on_gpu
     except ImportError as error:
@@ -193,7 +200,7 @@ def open_schedule(schedule: PolicySchedule | str | Path | None) -> PolicySchedul
 
 
 def order_of(
-    images: Images,
+    images: Images | Sequence[Annotated],
     batch_size: int,
     seed: int,
     shard_id: int | None,

@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ddas_gpu.pipelines import draws
-from ddas_gpu.pipelines.epochs import Epochs
+from ddas_gpu.pipelines.base_feed import BaseFeed, paths_for_dali
 from ddas_gpu.pipelines.images import ImageArrays, ImageFiles, Images
 from ddas_gpu.pipelines.policy_node import Order, PolicyNode
 from ddas_gpu.pipelines.recipe import Recipe
-from ddas_gpu.policy import PolicySchedule
 
 
-class Feed:
-    """The batch with a given number, whoever asks when: a pure function of that number.
+class Batch(NamedTuple):
+    """What a classifier trains on."""
 
-    `first` is the number, counted over all epochs, of the batch that DALI calls number 0.
-    """
+    images: torch.Tensor  # normalised, (B, 3, H, W) unless asked otherwise
+    labels: torch.Tensor  # int64 (B,)
 
-    def __init__(
-        self,
-        images: Images,
-        recipe: Recipe,
-        *,
-        training: bool,
-        seed: int = 0,
-        first: int = 0,
-        schedule: PolicySchedule | None = None,
-        total_epochs: int = 1,
-    ) -> None:
-        self.images, self.recipe, self.training = images, recipe, training
-        self.seed, self.first = seed, first
-        self.schedule, self.total_epochs = schedule, total_epochs
-        # What went wrong inside the graph. Functions in there must not raise: DALI would keep no
-        # more than the text, and has been seen to abort the process. The pipeline raises it.
-        self.problems: list[Exception] = []
-        self.node = None if schedule is None else PolicyNode(schedule.space, self.problems)
-        self.epochs: Epochs | None = None  # unknown for records until DALI has opened them
 
-    def from_batch(self, first: int) -> Feed:
-        """The same feed, beginning elsewhere."""
-        return Feed(
-            self.images,
-            self.recipe,
-            training=self.training,
-            seed=self.seed,
-            first=first,
-            schedule=self.schedule,
-            total_epochs=self.total_epochs,
-        )
+class Feed(BaseFeed):
+    """Images with a label each."""
+
+    advice = "replace such files, or leave them out with on_bad_files='skip'"
+
+    def __init__(self, images: Images, recipe: Recipe, **settings: Any) -> None:
+        self.images, self.recipe = images, recipe
+        super().__init__(**settings)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,22 +47,31 @@ class Feed:
             names += ("holes",)
         return names
 
-    def __call__(self, info: Any) -> tuple[Any, ...]:
-        """For `fn.external_source`; `info` is DALI's BatchInfo."""
-        iteration = self.first + info.iteration
-        epoch, place = self.epochs.locate(iteration)
-        samples = self.epochs.batch(epoch, place)
-        batch = self.batch(epoch, samples)
-        if self.node is not None:
-            self.node.orders.append(self.order(epoch, samples))
-        return tuple(batch[name] for name in self.names)
+    @property
+    def files(self) -> Sequence[Path] | None:
+        return self.images.files if isinstance(self.images, ImageFiles) else None
+
+    def make(self, epoch: int, samples: np.ndarray) -> tuple[dict[str, Any], Order | None]:
+        order = None if self.schedule is None else self.order(epoch, samples)
+        return self.batch(epoch, samples), order
+
+    def make_node(self) -> PolicyNode:
+        return PolicyNode(self.schedule.space, self.problems)
+
+    def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
+        from ddas_gpu.pipelines.graph import define
+
+        return define(self, gpu, reader)
+
+    def pack(self, outputs: Sequence[torch.Tensor]) -> Batch:
+        images, labels = outputs
+        return Batch(images, labels[:, 0].to(images.device, torch.int64))
 
     def batch(self, epoch: int, samples: np.ndarray) -> dict[str, Any]:
         """Everything in `names`."""
         batch: dict[str, Any] = {}
         if isinstance(self.images, ImageFiles):
-            files = self.images.files
-            batch["paths"] = [np.frombuffer(os.fsencode(files[i]), np.uint8) for i in samples]
+            batch["paths"] = paths_for_dali([self.images.files[i] for i in samples])
         if isinstance(self.images, (ImageFiles, ImageArrays)):
             # Like the labels of DALI's own readers.
             batch["labels"] = self.images.labels[samples].astype(np.int32)[:, None]
@@ -103,8 +91,8 @@ class Feed:
 
     def order(self, epoch: int, samples: np.ndarray) -> Order:
         """The policies of a batch."""
-        policies = draws.draw_policies(self.schedule, self.total_epochs, self.seed, epoch, samples)
-        return Order(policies, draws.sign_key(self.seed, epoch), samples)
+        key = draws.sign_key(self.seed, epoch)
+        return Order(self.policies(epoch, samples), key, samples)
 
     def _pixels(
         self, samples: np.ndarray, crops: np.ndarray | None, flips: np.ndarray | None

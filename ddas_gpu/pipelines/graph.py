@@ -16,6 +16,7 @@ import numpy as np
 from nvidia.dali import fn, types
 
 from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.images import ImageArrays, ImageFiles
 from ddas_gpu.pipelines.readers import read_records
@@ -39,18 +40,24 @@ def define(feed: Feed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, Any]:
             images = random_part(encoded, given, feed.recipe, gpu)
         else:
             images = middle_part(encoded, feed.recipe, gpu)
-    if feed.node is not None:
-        images = fn.python_function(
-            images,
-            function=feed.node,
-            batch_processing=True,
-            output_layouts="HWC",
-            device="gpu" if gpu else "cpu",
-        )
+    images = under_policy(images, feed, gpu)
     return finish(images, given.get("holes"), feed.recipe), labels
 
 
-def given_by_host(feed: Feed) -> dict[str, Any]:
+def under_policy(images: Any, feed: BaseFeed, gpu: bool) -> Any:
+    """The policy node, if there is a schedule."""
+    if feed.node is None:
+        return images
+    return fn.python_function(
+        images,
+        function=feed.node,
+        batch_processing=True,
+        output_layouts="HWC",
+        device="gpu" if gpu else "cpu",
+    )
+
+
+def given_by_host(feed: BaseFeed) -> dict[str, Any]:
     if not feed.names:
         return {}
     nodes = fn.external_source(

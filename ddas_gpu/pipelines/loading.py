@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 import torch
 
+from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.building import make_pipeline, prepare
 from ddas_gpu.pipelines.epochs import Epochs
-from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.images import Records
+from ddas_gpu.pipelines.plain import OnDemand, PlainBatches
 from ddas_gpu.policy import PolicySchedule
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = Any  # a NamedTuple of tensors with a row a sample, such as (images, labels)
 
 
 class Batches(Protocol):
@@ -33,7 +34,7 @@ class Batches(Protocol):
 class DaliBatches:
     """The batches of an ImagePipeline as torch tensors, on its device."""
 
-    def __init__(self, feed: Feed, epochs: Epochs, **options: Any) -> None:
+    def __init__(self, feed: BaseFeed, epochs: Epochs, **options: Any) -> None:
         self._feed, self._options = feed, options
         self._order = epochs
         self._records = isinstance(feed.images, Records)
@@ -62,9 +63,9 @@ class DaliBatches:
         self.position = position
 
     def next(self) -> Batch:
-        images, labels = (torch.from_dlpack(out.as_tensor()) for out in self._pipeline.run())
+        outputs = [torch.from_dlpack(out.as_tensor()) for out in self._pipeline.run()]
         self.position += 1
-        return images, labels[:, 0].to(images.device, torch.int64)
+        return self._feed.pack(outputs)
 
     def memory(self) -> Any:
         if not self._records or self._pipeline is None:
@@ -79,8 +80,7 @@ class DaliBatches:
 class Loader:
     """Iterates over an epoch a time: each `for images, labels in loader` is the next one.
 
-    images: normalised, (B, 3, H, W) unless asked otherwise; labels: int64 (B,). The last batch may
-    be smaller. A pass that is left early counts as done.
+    The last batch may be smaller. A pass that is left early counts as done.
     """
 
     def __init__(self, batches: Batches, total_epochs: int | None, drop_last: bool) -> None:
@@ -124,11 +124,11 @@ class Loader:
             if batches.position != start + self._place:
                 batches.seek(start + self._place, self._memory)
             self._memory = None
-            images, labels = batches.next()
+            batch = batches.next()
             size = batches.epochs.batch_size
             left = min(size, batches.epochs.shard_size - self._place * size)
             self._place += 1
-            yield images[:left], labels[:left]
+            yield batch._make(part[:left] for part in batch)
         while batches.position is not None and batches.position < start + batches.epochs.batches:
             batches.next()  # a last batch to be dropped
         self.epoch, self._place = self.epoch + 1, 0
@@ -196,19 +196,31 @@ def loader(
         batch_size=batch_size,
         **settings,
     )
+    return make_loader(feed, order, PlainBatches, epochs, drop_last, device, num_threads, prefetch)
+
+
+def make_loader(
+    feed: BaseFeed,
+    order: Epochs,
+    plain: type[OnDemand],
+    epochs: int | None,
+    drop_last: bool,
+    device: str,
+    num_threads: int | None,
+    prefetch: int,
+) -> Loader:
+    """Through DALI, or where it is missing through `plain`."""
     if device == "auto" and not torch.cuda.is_available():
         device = "cpu"  # DALI and CuPy may see a GPU that this torch cannot use
     try:
         import nvidia.dali  # noqa: F401
     except ImportError as error:
-        from ddas_gpu.pipelines.plain import PlainBatches
-
         warnings.warn(
-            f"ddas_gpu.loader reads with Pillow, which is slower, because DALI is missing: {error}",
+            f"ddas_gpu reads with Pillow, which is slower, because DALI is missing: {error}",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
         place = "cpu" if device == "cpu" else "cuda"
-        return Loader(PlainBatches(feed, order, place, num_threads), epochs, drop_last)
+        return Loader(plain(feed, order, place, num_threads), epochs, drop_last)
     batches = DaliBatches(feed, order, device=device, num_threads=num_threads, prefetch=prefetch)
     return Loader(batches, epochs, drop_last)

@@ -12,10 +12,9 @@ from typing import Any
 
 from nvidia.dali import Pipeline
 
+from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.epochs import Epochs
-from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.graph import define
-from ddas_gpu.pipelines.images import ImageFiles, Records
+from ddas_gpu.pipelines.images import Records
 from ddas_gpu.pipelines.readers import READER
 from ddas_gpu.scanning import BadImage, describe, find_problem
 
@@ -23,14 +22,15 @@ DEVICES = ("auto", "cpu", "gpu")
 
 
 class ImagePipeline(Pipeline):
-    """Yields (images, labels); for DALI's iterators its reader is called "Reader".
+    """Yields what its feed defines, such as (images, labels); for DALI's iterators its reader is
+    called "Reader".
 
     `epochs` tells how many batches an epoch has and which samples they hold.
     """
 
     def __init__(
         self,
-        feed: Feed,
+        feed: BaseFeed,
         epochs: Epochs,
         *,
         gpu: bool,
@@ -56,7 +56,7 @@ class ImagePipeline(Pipeline):
             reader = {name: getattr(epochs, name) for name in names}
             reader["scratch"] = Path(self._scratch.name)
         with self:
-            self.set_outputs(*define(feed, gpu, reader))
+            self.set_outputs(*feed.define(gpu, reader))
 
     def build(self) -> None:
         if self._built:
@@ -98,18 +98,16 @@ class ImagePipeline(Pipeline):
         try:
             yield
         except RuntimeError as error:
-            bad = self._bad_files() if isinstance(self.feed.images, ImageFiles) else []
+            bad = [] if self.feed.files is None else self._bad_files()
             if not bad:
                 raise
-            raise ValueError(
-                f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'"
-            ) from error
+            raise ValueError(f"{describe(bad)}; {self.feed.advice}") from error
         if self.feed.problems:
             raise self.feed.problems[0]
 
     def _bad_files(self) -> list[BadImage]:
         """Of the batches that may have been under way."""
-        files = self.feed.images.files
+        files = self.feed.files
         done = self.feed.first + self._consumer_iter - 1
         found = {}
         for iteration in range(done, done + self._cpu_queue_size + 1):

@@ -6,6 +6,7 @@ What is drawn is the same as in the DALI graphs. Pixels differ a little where im
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,22 +17,20 @@ from PIL import Image
 from ddas_gpu.data.folder import read_image
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.epochs import Epochs
-from ddas_gpu.pipelines.feed import Feed, pad_crop_flip
+from ddas_gpu.pipelines.feed import Batch, Feed, pad_crop_flip
 from ddas_gpu.pipelines.images import ImageArrays, Records
+from ddas_gpu.pipelines.policy_node import Order
 from ddas_gpu.pipelines.recipe import RESIZED_FROM
 
 
-class PlainBatches:
+class OnDemand(ABC):
     """Batches made on the CPU when asked for, and moved to `device`."""
 
     def __init__(
-        self, feed: Feed, epochs: Epochs, device: str, num_threads: int | None = None
+        self, feed: BaseFeed, epochs: Epochs, device: str, num_threads: int | None = None
     ) -> None:
-        if isinstance(feed.images, Records):
-            raise ValueError(
-                "reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]"
-            )
         self._feed, self.epochs, self._device = feed, epochs, device
         self._pool = ThreadPoolExecutor(num_threads or len(os.sched_getaffinity(0)))
         self.position: int | None = None
@@ -42,20 +41,36 @@ class PlainBatches:
     def memory(self) -> None:
         return None
 
-    def next(self) -> tuple[torch.Tensor, torch.Tensor]:
-        feed = self._feed
+    def next(self) -> Any:
         epoch, place = self.epochs.locate(self.position)
         samples = self.epochs.batch(epoch, place)
-        batch = feed.batch(epoch, samples)
-        in_memory = isinstance(feed.images, ImageArrays)
-        pixels = batch["images"] if in_memory else self._read(samples, batch)
-        if feed.node is not None:
-            policies, key, samples = feed.order(epoch, samples)
-            pixels = augment(pixels, policies, feed.schedule.space, key, samples=samples)
+        batch = self._finished(samples, *self._feed.make(epoch, samples))
         self.position += 1
+        return batch._make(part.to(self._device) for part in batch)
+
+    @abstractmethod
+    def _finished(self, samples: np.ndarray, batch: dict[str, Any], order: Any) -> Any:
+        """What the DALI graph would do with what the host gives."""
+
+
+class PlainBatches(OnDemand):
+    """Images with a label each."""
+
+    def __init__(self, feed: Feed, *others: Any) -> None:
+        if isinstance(feed.images, Records):
+            raise ValueError(
+                "reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]"
+            )
+        super().__init__(feed, *others)
+
+    def _finished(self, samples: np.ndarray, batch: dict[str, Any], order: Order | None) -> Batch:
+        in_memory = isinstance(self._feed.images, ImageArrays)
+        pixels = batch["images"] if in_memory else self._read(samples, batch)
+        if order is not None:
+            policies, key, samples = order
+            pixels = augment(pixels, policies, self._feed.schedule.space, key, samples=samples)
         labels = torch.from_numpy(batch["labels"][:, 0].astype(np.int64))
-        images = self._finish(pixels, batch.get("holes"))
-        return images.to(self._device), labels.to(self._device)
+        return Batch(self._normalised(pixels, batch.get("holes")), labels)
 
     def _read(self, samples: np.ndarray, batch: dict[str, Any]) -> np.ndarray:
         """(B, H, W, 3), cropped and flipped."""
@@ -81,7 +96,7 @@ class PlainBatches:
         pixels[flips] = pixels[flips, :, ::-1]
         return pixels
 
-    def _finish(self, pixels: np.ndarray, holes: np.ndarray | None) -> torch.Tensor:
+    def _normalised(self, pixels: np.ndarray, holes: np.ndarray | None) -> torch.Tensor:
         recipe = self._feed.recipe
         mean, deviation = torch.tensor(recipe.mean), torch.tensor(recipe.deviation)
         images = (torch.from_numpy(pixels) - mean) / deviation

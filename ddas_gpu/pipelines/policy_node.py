@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import augment
+from ddas_gpu.ops.boxes import Deed, carry_out
 from ddas_gpu.space import SearchSpace
 
 
@@ -55,6 +56,15 @@ class PolicyNode:
             self._memory = np.empty_like(batch)
             self._rows = list(self._memory)
         return self._memory
+
+
+class BoxPolicyNode(PolicyNode):
+    """The same for images with boxes. The boxes were moved on the host, with the orders: what is
+    left to do to each image's pixels.
+    """
+
+    def augment(self, images: list[Any], order: list[list[Deed]]) -> list[Any]:
+        return carry_out(images, order, self.space.fill)
 
 
 def as_one_array(images: list[Any]) -> Any:

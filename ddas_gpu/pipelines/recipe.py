@@ -52,7 +52,7 @@ def make_recipe(
     to 224 pixels; arrays bring their own mean and deviation, files have ImageNet's.
     """
     in_memory = isinstance(images, ImageArrays)
-    crop = _one_of("crop", crop or ("pad" if in_memory else "resized"), CROPS)
+    crop = one_of("crop", crop or ("pad" if in_memory else "resized"), CROPS)
     if in_memory:
         if crop != "pad":
             raise ValueError("images in memory have one size already: crop='pad'")
@@ -74,14 +74,14 @@ def make_recipe(
         padding=int(padding),
         flip=bool(flip),
         cutout=int(cutout),
-        mean=_channels("mean", mean),
-        deviation=_channels("std", std),
-        layout=_one_of("layout", layout, LAYOUTS),
-        dtype=_one_of("dtype", str(dtype).removeprefix("torch."), DTYPES),
+        mean=channels("mean", mean),
+        deviation=channels("std", std),
+        layout=one_of("layout", layout, LAYOUTS),
+        dtype=one_of("dtype", str(dtype).removeprefix("torch."), DTYPES),
     )
 
 
-def _one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
+def one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
     if value not in accepted:
         raise ValueError(f"{name} is one of {', '.join(accepted)}, not {value!r}")
     return value
@@ -94,7 +94,7 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
-def _channels(name: str, values: Any) -> tuple[float, ...]:
+def channels(name: str, values: Any) -> tuple[float, ...]:
     array = np.asarray(values, np.float64)
     if array.shape != (3,) or not np.isfinite(array).all() or (name == "std" and array.min() <= 0):
         raise ValueError(f"{name} has a number for each of 3 channels, in levels, not {values!r}")

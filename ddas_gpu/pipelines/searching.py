@@ -88,14 +88,19 @@ class SearchImages:
             num_threads=self.num_threads,
         )
 
-    def batch(self, indices: np.ndarray, generator: np.random.Generator) -> Any:
-        """The images at `indices`, uint8 (B, H, W, 3): a numpy array, on a GPU a CuPy array."""
-        paths = [np.frombuffer(os.fsencode(self.files[i]), np.uint8) for i in indices]
+    def batch(
+        self, indices: np.ndarray, generator: np.random.Generator, rows: slice = slice(None)
+    ) -> Any:
+        """The images at `indices`, uint8 (B, H, W, 3): a numpy array, on a GPU a CuPy array.
+
+        With `rows` only these of them, the same to the byte.
+        """
+        paths = [np.frombuffer(os.fsencode(self.files[i]), np.uint8) for i in indices[rows]]
         given: dict[str, Any] = {"paths": paths}
         if self.training:
-            given["crops"] = generator.random((len(indices), draws.CROP_DRAWS))
+            given["crops"] = generator.random((len(indices), draws.CROP_DRAWS))[rows]
             if self.flip:
-                given["flips"] = (generator.random(len(indices)) < 0.5).astype(np.int32)
+                given["flips"] = (generator.random(len(indices)) < 0.5).astype(np.int32)[rows]
         (images,) = self._pipeline.run(**given)
         tensor = images.as_tensor()
         if isinstance(tensor, _gpu_tensor()):

@@ -1,0 +1,188 @@
+"""Batches for a detector: images with their boxes, augmented together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddas_gpu.data.coco import Annotated, Coco, open_coco
+from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.table import Primitive
+from ddas_gpu.pipelines.building import check_epochs, make_pipeline, open_schedule, order_of
+from ddas_gpu.pipelines.detection_feed import DetectionFeed
+from ddas_gpu.pipelines.detection_plain import PlainDetections
+from ddas_gpu.pipelines.detection_recipe import make_detection_recipe
+from ddas_gpu.pipelines.epochs import Epochs
+from ddas_gpu.pipelines.loading import Loader, make_loader
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import SearchSpace
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.pipeline import ImagePipeline
+
+
+def detection_pipeline(
+    source: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 16,
+    epochs: int = 150,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    split: str = "train2017",
+    keep_empty: bool = True,
+    size: int | tuple[int, int] = 800,
+    resize: str = "keep-ratio",
+    flip: bool = True,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    first: int = 0,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **options: Any,
+) -> ImagePipeline:
+    """A DALI Pipeline of (images, boxes, labels, counts, sizes, ids): read, decode, resize, flip,
+    policy, normalise, pad. What these are: `DetectionBatch`.
+
+    Works in `DALIGenericIterator(pipe, ["images", "boxes", …], reader_name="Reader")`. Every epoch
+    begins with a batch of its own, at the probabilities that `schedule` (a PolicySchedule or the
+    path of its JSON; None for no policy) has for that epoch of `epochs`. What happens to a sample
+    is a pure function of (seed, epoch, place of the sample in the source).
+
+    source: a folder in COCO's layout, of which `split` is read; an opened `Coco`; or a sequence of
+        `Annotated`; see `ddas_gpu.data.coco` for what is made of crowds and odd boxes.
+    training: False for testing: in order, without flip and policy.
+    keep_empty: whether images without boxes stay; `ids` count those that stay.
+    size, resize: "keep-ratio" makes the shorter side `size` pixels, the longer at most 1333/800 as
+        many, or takes (shorter, longest); "square" has one side.
+    mean, std: of the channels, in levels of 0 … 255; by default ImageNet's.
+    The rest is as in `training_pipeline`.
+
+    Images are padded at the right and below, to the largest of the batch in multiples of 32.
+    """
+    feed, order = prepare_detection(
+        source,
+        training=training,
+        schedule=schedule,
+        epochs=epochs,
+        batch_size=batch_size,
+        split=split,
+        keep_empty=keep_empty,
+        seed=seed,
+        shard_id=shard_id,
+        num_shards=num_shards,
+        size=size,
+        resize=resize,
+        flip=flip,
+        mean=mean,
+        std=std,
+        layout=layout,
+        dtype=dtype,
+    )
+    return make_pipeline(
+        feed.from_batch(first),
+        order,
+        device=device,
+        num_threads=num_threads,
+        prefetch=prefetch,
+        **options,
+    )
+
+
+def detection_loader(
+    source: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 16,
+    epochs: int | None = None,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    drop_last: bool = False,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **settings: Any,
+) -> Loader:
+    """Batches for a detector as tensors: a `DetectionBatch` each.
+
+    >>> batches = detection_loader("coco", "policy.json", batch_size=16, epochs=150)
+    >>> for epoch in range(150):
+    ...     for images, boxes, labels, counts, sizes, ids in batches:
+    ...         loss = criterion(model(images), boxes, labels, counts)
+
+    source, schedule, epochs, device, training and `settings` are those of `detection_pipeline`.
+    With torch.distributed each rank gets its share. Without DALI the loader falls back, with a
+    warning, to Pillow and torch.
+    """
+    if schedule is not None and epochs is None:
+        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
+    feed, order = prepare_detection(
+        source,
+        training=training,
+        schedule=schedule,
+        epochs=1 if epochs is None else epochs,
+        batch_size=batch_size,
+        **settings,
+    )
+    return make_loader(
+        feed, order, PlainDetections, epochs, drop_last, device, num_threads, prefetch
+    )
+
+
+def prepare_detection(
+    source: Any,
+    *,
+    training: bool,
+    schedule: PolicySchedule | str | Path | None,
+    epochs: int,
+    batch_size: int,
+    split: str = "train2017",
+    keep_empty: bool = True,
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    **recipe: Any,
+) -> tuple[DetectionFeed, Epochs]:
+    """All that does not need DALI: what is in a batch, and which samples make up which batch."""
+    check_epochs(epochs)
+    policies = open_schedule(schedule) if training else None
+    if policies is not None:
+        check_space(policies.space)
+    made = make_detection_recipe(**recipe)
+    images = open_annotated(source, split, keep_empty)
+    feed = DetectionFeed(
+        images, made, training=training, seed=seed, schedule=policies, total_epochs=epochs
+    )
+    return feed, order_of(images, batch_size, seed, shard_id, num_shards, shuffle=training)
+
+
+def open_annotated(source: Any, split: str, keep_empty: bool) -> Sequence[Annotated]:
+    if isinstance(source, (str, Path)):
+        source = open_coco(Path(source), split)
+    images = source.images if isinstance(source, Coco) else source
+    if not isinstance(images, Sequence) or not all(isinstance(i, Annotated) for i in images):
+        raise TypeError(
+            "images with boxes come from a folder in COCO's layout, a Coco, or a sequence of "
+            f"Annotated, not from {type(source).__name__}"
+        )
+    if not keep_empty:
+        images = [image for image in images if len(image.objects()[0])]
+    if not images:
+        raise ValueError(f"no images{'' if keep_empty else ' with boxes'} to read")
+    return images
+
+
+def check_space(space: SearchSpace) -> None:
+    """A ValueError if an op would move pixels and leave their boxes behind."""
+    for candidate in space:
+        found = find_any(candidate.op)
+        if found.reach is Reach.IMAGE and found.op.primitive is Primitive.GATHER:
+            raise ValueError(
+                f"{candidate.op} moves pixels away from their boxes; detection has ops that take "
+                "them along, such as Rotate_BBox"
+            )
