@@ -31,31 +31,6 @@ class KeepRatio:
 
 
 Resize = Square | KeepRatio
-RESIZES = ("keep-ratio", "square")
-LONG_TO_SHORT = 1333 / 800
-
-
-def make_resize(resize: str, size: int | tuple[int, int]) -> Resize:
-    """By name: "keep-ratio" with the shorter side or (shorter, longest), "square" with its side.
-
-    >>> make_resize("keep-ratio", 800)
-    KeepRatio(short=800, long=1333)
-    """
-    if resize not in RESIZES:
-        raise ValueError(f"resize is one of {', '.join(RESIZES)}, not {resize!r}")
-    sides = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
-    most = 2 if resize == "keep-ratio" else 1
-    if not 1 <= len(sides) <= most or not all(_is_side(side) for side in sides):
-        wanted = " or a pair (shorter, longest)" if most == 2 else ""
-        raise ValueError(f"size of a {resize} resize is a number of pixels{wanted}, not {size!r}")
-    if resize == "square":
-        return Square(int(size))
-    short, long = sides if len(sides) == 2 else (size, round(size * LONG_TO_SHORT))
-    return KeepRatio(int(short), int(long))
-
-
-def _is_side(side: object) -> bool:
-    return isinstance(side, (int, np.integer)) and side > 0
 
 
 def resized(image: np.ndarray, boxes: np.ndarray, resize: Resize) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
+from ddas_gpu.detection.transforms import Resize
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.table import Primitive
 from ddas_gpu.pipelines.building import check_epochs, make_pipeline, open_schedule, order_of
@@ -32,8 +33,7 @@ def detection_pipeline(
     training: bool = True,
     split: str = "train2017",
     keep_empty: bool = True,
-    size: int | tuple[int, int] = 800,
-    resize: str = "keep-ratio",
+    resize: int | tuple[int, int] | Resize = (800, 1333),
     flip: bool = True,
     mean: Any = None,
     std: Any = None,
@@ -59,8 +59,7 @@ def detection_pipeline(
         `Annotated`; see `ddas_gpu.data.coco` for what is made of crowds and odd boxes.
     training: False for testing: in order, without flip and policy.
     keep_empty: whether images without boxes stay; `ids` count those that stay.
-    size, resize: "keep-ratio" makes the shorter side `size` pixels, the longer at most 1333/800 as
-        many, or takes (shorter, longest); "square" has one side.
+    resize: the side of a square in pixels; or (shorter side, longest) to keep the ratio.
     mean, std: of the channels, in levels of 0 … 255; by default ImageNet's.
     The rest is as in `training_pipeline`.
 
@@ -77,7 +76,6 @@ def detection_pipeline(
         seed=seed,
         shard_id=shard_id,
         num_shards=num_shards,
-        size=size,
         resize=resize,
         flip=flip,
         mean=mean,
