@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from ddas_gpu import ops
 from ddas_gpu.data import DataSet, Normalise, cutout_holes
+from ddas_gpu.distributed.shares import Share
 from ddas_gpu.models import build
 from ddas_gpu.models.retinanet import RetinaNet
 from ddas_gpu.settings import SearchSettings
@@ -45,9 +46,13 @@ class Classification:
             raise ValueError(f"--model {self.model_name} is a detector: it needs --data coco")
         return model.to(self.device)
 
-    def clean_batch(self, indices: np.ndarray, generator: np.random.Generator) -> CleanBatch:
-        images = self.train.batch(indices, generator)
-        return CleanBatch(self._to_device(images), self._to_device(self.train.labels[indices]))
+    def clean_batch(
+        self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None
+    ) -> CleanBatch:
+        rows = (share or Share.of_all(len(indices))).rows
+        images = self.train.batch(indices, generator, rows)
+        labels = self.train.labels[indices[rows]]
+        return CleanBatch(self._to_device(images), self._to_device(labels))
 
     def versions(
         self,
@@ -56,13 +61,15 @@ class Classification:
         space: SearchSpace,
         seed: int,
         generator: np.random.Generator,
+        share: Share | None = None,
     ) -> Versions:
-        pixels = ops.versions(batch.images, policies, space, seed=seed)
+        share = share or Share.of_all(len(batch.images))
+        pixels = ops.versions(batch.images, policies, space, seed=seed, samples=share.places)
         inputs = self.normalise(pixels)
         if self.cutout:
-            count, height, width = pixels.shape[1:4]
-            holes = cutout_holes(count, height, width, self.cutout, generator)
-            inputs.masked_fill_(holes.to(self.device), 0.0)
+            height, width = pixels.shape[2:4]
+            holes = cutout_holes(share.whole, height, width, self.cutout, generator)
+            inputs.masked_fill_(holes[share.rows].to(self.device), 0.0)
         return Versions(inputs, batch.labels, unchanged(pixels))
 
     def validation_batch(

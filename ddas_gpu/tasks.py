@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
+    from ddas_gpu.distributed.shares import Share
     from ddas_gpu.settings import SearchSettings
     from ddas_gpu.space import SearchSpace
 
@@ -37,8 +38,13 @@ class Task(Protocol):
         """A new network, on the device."""
         ...
 
-    def clean_batch(self, indices: np.ndarray, generator: np.random.Generator) -> Any:
-        """Training images under the standard transform up to the policy, with what is in them."""
+    def clean_batch(
+        self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None
+    ) -> Any:
+        """Training images under the standard transform up to the policy, with what is in them.
+
+        With a share only that part of the batch of all `indices`.
+        """
         ...
 
     def versions(
@@ -48,11 +54,12 @@ class Task(Protocol):
         space: SearchSpace,
         seed: int,
         generator: np.random.Generator,
+        share: Share | None = None,
     ) -> Versions:
         """A clean batch and its version under each policy (L̂, N_o), through the whole transform.
 
         Signs and places come from the seed; what the standard transform draws after the policy,
-        once for all versions, from the generator.
+        once for all versions, from the generator. `share` is that of the clean batch.
         """
         ...
 

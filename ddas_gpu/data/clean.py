@@ -2,6 +2,7 @@
 
 Each class is called with (images, generator) and returns (B, H, W, 3); all randomness comes from
 the generator, once per image, so that every version of a batch shares the same crop and flip.
+With `rows` only these of the images are made, each as it is when all of them are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from PIL import Image
 
 from ddas_gpu.data.sources import Images
 
+ALL = slice(None)
+
 
 @dataclass(frozen=True)
 class PadCropFlip:
@@ -21,16 +24,18 @@ class PadCropFlip:
     padding: int
     flip: bool
 
-    def __call__(self, images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    def __call__(
+        self, images: np.ndarray, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
         count, height, width = images.shape[:3]
-        shifts = generator.integers(0, 2 * self.padding + 1, size=(2, count, 1))
-        mirrored = generator.random((count, 1)) < (0.5 if self.flip else 0.0)
+        shifts = generator.integers(0, 2 * self.padding + 1, size=(2, count, 1))[:, rows]
+        mirrored = generator.random((count, 1))[rows] < (0.5 if self.flip else 0.0)
         pad = (self.padding, self.padding)
-        padded = np.pad(images, ((0, 0), pad, pad, (0, 0)))
-        rows = np.arange(height) + shifts[0]
-        columns = np.arange(width)
-        columns = np.where(mirrored, columns[::-1], columns) + shifts[1]
-        return padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
+        padded = np.pad(images[rows], ((0, 0), pad, pad, (0, 0)))
+        down = np.arange(height) + shifts[0]
+        across = np.arange(width)
+        across = np.where(mirrored, across[::-1], across) + shifts[1]
+        return padded[np.arange(len(padded))[:, None, None], down[:, :, None], across[:, None, :]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,15 @@ class ResizedCropFlip:
     size: int
     flip: bool
 
-    def __call__(self, images: Images, generator: np.random.Generator) -> np.ndarray:
+    def __call__(
+        self, images: Images, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
+        # How often an image draws depends on its shape, so all of them must, in turn.
+        drawn = [(random_box(image.shape[:2], generator), generator.random()) for image in images]
         crops = []
-        for image in images:
-            crop = _resize(image, random_box(image.shape[:2], generator), self.size)
-            mirrored = generator.random() < (0.5 if self.flip else 0.0)
+        for image, (box, number) in zip(images[rows], drawn[rows], strict=True):
+            crop = _resize(image, box, self.size)
+            mirrored = number < (0.5 if self.flip else 0.0)
             crops.append(crop[:, ::-1] if mirrored else crop)
         return np.stack(crops)
 
@@ -55,9 +64,11 @@ class CentreCrop:
 
     size: int
 
-    def __call__(self, images: Images, generator: np.random.Generator) -> np.ndarray:
+    def __call__(
+        self, images: Images, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
         return np.stack(
-            [_resize(image, _centre_box(image.shape[:2]), self.size) for image in images]
+            [_resize(image, _centre_box(image.shape[:2]), self.size) for image in images[rows]]
         )
 
 
@@ -65,8 +76,10 @@ class CentreCrop:
 class AsTheyAre:
     """Small images of one size are validated whole."""
 
-    def __call__(self, images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        return images
+    def __call__(
+        self, images: np.ndarray, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
+        return images[rows]
 
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddas_gpu.data.clean import ALL
 from ddas_gpu.data.sources import Images
 
 
@@ -19,19 +20,24 @@ class DataSet:
     images: Images
     labels: np.ndarray
     class_names: tuple[str, ...]
-    transform: Callable[[Images, np.random.Generator], np.ndarray]
+    transform: Callable[[Images, np.random.Generator, slice], np.ndarray]
     members: tuple[str, ...] = ()  # what each image is called in the data set, for the record
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, indices: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """The images at `indices`, cropped and flipped: uint8 (B, H, W, 3)."""
+    def batch(
+        self, indices: np.ndarray, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
+        """The images at `indices`, cropped and flipped: uint8 (B, H, W, 3).
+
+        With `rows` only these of them, the same to the byte.
+        """
         if isinstance(self.images, np.ndarray):
             chosen: Images = self.images[indices]
         else:
             chosen = [self.images[index] for index in indices]
-        return np.ascontiguousarray(self.transform(chosen, generator))
+        return np.ascontiguousarray(self.transform(chosen, generator, rows))
 
     def turned(self) -> DataSet:
         """Every image rotated by 90°, as Pillow's ROTATE_90 does: the paper's sanity check."""

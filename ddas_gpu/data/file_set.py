@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddas_gpu.data.clean import ALL
 from ddas_gpu.data.folder import read_image
 
 if TYPE_CHECKING:
@@ -44,9 +45,11 @@ class FileSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, indices: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """The images at `indices`, cropped and mirrored: uint8 (B, H, W, 3)."""
-        batch = self._decoder.batch(indices, generator)
+    def batch(
+        self, indices: np.ndarray, generator: np.random.Generator, rows: slice = ALL
+    ) -> np.ndarray:
+        """The images at `indices`, or `rows` of them, cropped and mirrored: uint8 (B, H, W, 3)."""
+        batch = self._decoder.batch(indices, generator, rows)
         return np.ascontiguousarray(np.rot90(batch, self.turns, axes=(1, 2)))
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ddas_gpu.data.clean import ALL
 from ddas_gpu.data.coco import Annotated, read_images
 from ddas_gpu.detection.transforms import Resize, flipped, resized, turned
 
@@ -39,10 +40,12 @@ class DetectionSet:
         """The files' names, for the record."""
         return tuple(annotated.file.name for annotated in self.annotated)
 
-    def batch(self, indices: np.ndarray, generator: np.random.Generator) -> Examples:
-        """The images at `indices`, resized and flipped, with their boxes."""
-        chosen = [self.annotated[index] for index in indices]
-        mirrored = generator.random(len(chosen)) < (0.5 if self.flip else 0.0)
+    def batch(
+        self, indices: np.ndarray, generator: np.random.Generator, rows: slice = ALL
+    ) -> Examples:
+        """The images at `indices`, or `rows` of them, resized and flipped, with their boxes."""
+        mirrored = generator.random(len(indices))[rows] < (0.5 if self.flip else 0.0)
+        chosen = [self.annotated[index] for index in indices[rows]]
         examples = Examples([], [], [])
         for image, annotated, mirror in zip(read_images(chosen), chosen, mirrored, strict=True):
             boxes, labels = annotated.objects()

@@ -10,6 +10,7 @@ from ddas_gpu.detection.batches import network_inputs
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.sets import DetectionSet, Examples
+from ddas_gpu.distributed.shares import Share
 from ddas_gpu.models import build
 from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.models.backbone_weights import load_backbone
@@ -47,8 +48,11 @@ class Detection:
             freeze_batch_norm(model)
         return model.to(self.device)
 
-    def clean_batch(self, indices: np.ndarray, generator: np.random.Generator) -> Examples:
-        examples = self.train.batch(indices, generator)
+    def clean_batch(
+        self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None
+    ) -> Examples:
+        rows = (share or Share.of_all(len(indices))).rows
+        examples = self.train.batch(indices, generator, rows)
         images = [torch.from_numpy(image).to(self.device) for image in examples.images]
         return examples._replace(images=images)
 
@@ -59,14 +63,18 @@ class Detection:
         space: SearchSpace,
         seed: int,
         generator: np.random.Generator,
+        share: Share | None = None,
     ) -> Versions:
         count, size = len(policies), len(batch.images)
+        share = share or Share.of_all(size)
+        samples = share.whole * np.arange(count)[:, None] + share.places
         augmented = Examples(
             *augment_boxes(
                 *(column * count for column in batch),
                 policies.repeat(size, axis=0),
                 space,
                 seed,
+                samples=samples.reshape(-1),
             )
         )
         in_all = Examples(*(clean + new for clean, new in zip(batch, augmented, strict=True)))

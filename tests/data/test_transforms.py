@@ -97,3 +97,15 @@ def test_holes_are_squares_around_a_pixel_cut_at_the_border(side):
         assert len(rows) <= side and len(columns) <= side
     if side == 1:  # every pixel can be the centre
         assert holes.any(0).all()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [PadCropFlip(2, True), ResizedCropFlip(8, True), CentreCrop(8), AsTheyAre()],
+    ids=lambda transform: type(transform).__name__,
+)
+@given(start=st.integers(0, 11), count=st.integers(1, 12), seed=st.integers(0, 99))
+def test_rows_of_a_batch_are_made_as_in_the_whole_batch(transform, start, count, seed):
+    rows = slice(start, start + count)
+    whole = transform(IMAGES[:12], rng(seed))
+    np.testing.assert_array_equal(transform(IMAGES[:12], rng(seed), rows), whole[rows])

@@ -1,0 +1,1 @@
+"""Runs on several devices: who computes what, and how the results come together."""
