@@ -12,7 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instructions import Counter, missing
 from PIL import Image
+
+from ddas_gpu.ops import OPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
@@ -101,6 +104,20 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+@pytest.fixture(scope="session")
+def counter(tmp_path_factory) -> Counter:
+    """Counts the instructions of ops."""
+    if missing() is not None:
+        pytest.skip(missing())
+    return Counter(tmp_path_factory.mktemp("counter"))
+
+
+@pytest.fixture(scope="session")
+def scalar_instructions(counter) -> dict[str, float]:
+    """Instructions a pixel of every op, at 224 px and without vectors."""
+    return {name: counter.a_pixel(name, 224, "scalar") for name in OPS}
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def straightforward_step(search: Search) -> None:
         for each in zip(*gradients, strict=True)
     ]
     search.descend(dict(zip(search.names, combined, strict=True)), search.learning_rate(step))
-    _, direction = search.validation_gradient(step)
+    _, direction = search.validation_gradient(*search.validation_batch(step))
     flat = torch.cat([direction[name].flatten() for name in search.names])
     dots = torch.stack([torch.cat([g.flatten() for g in each]) @ flat for each in gradients])
     search.parameters.update(policies, rewards(dots.double()))

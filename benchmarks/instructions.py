@@ -1,0 +1,57 @@
+"""Counting the machine instructions of an op on the CPU, which no noise on the machine can move."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+from peers import argument_of
+
+from ddas_gpu.ops import OPS, native
+from ddas_gpu.ops.draws import Draws
+from ddas_gpu.ops.marshal import DEFINITIONS, Request, chains_for
+
+HERE = Path(__file__).parent
+# Scalar is near to what the threads of a GPU execute: a pixel or a byte at a time.
+BUILDS = {"vector": (), "scalar": ("-fno-tree-vectorize", "-fno-tree-slp-vectorize")}
+
+
+class Counter:
+    """Builds benchmarks/one_op.cpp in `folder`, and runs it under valgrind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        flags = [flag for flag in native.FLAGS if flag not in ("-fPIC", "-shared")]
+        for build, more in BUILDS.items():
+            command = [shutil.which("c++"), *flags, *more, *DEFINITIONS, f"-I{HERE.parent}/kernels"]
+            subprocess.run([*command, HERE / "one_op.cpp", "-o", folder / build], check=True)
+
+    def a_pixel(self, name: str, side: int, build: str = "vector") -> float:
+        """Instructions a pixel of an op on a square image of noise."""
+        task = self.folder / f"{name}-{side}"
+        middle = Draws(np.zeros((1, 1), bool), np.full((1, 1, 2), 1 << 31, np.uint32))
+        request = Request.same_for_all(name, argument_of(name))._replace(draws=middle)
+        task.write_bytes(chains_for(request, (side, side)).tasks.tobytes())
+        # Two calls less one: without the start of the program, and with warm caches of its own.
+        counts = [self._count(build, side, task, calls) for calls in (1, 2)]
+        return (counts[1] - counts[0]) / side**2
+
+    def _count(self, build: str, side: int, task: Path, calls: int) -> int:
+        valgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+        command = [*valgrind, self.folder / build, str(side), task, str(calls)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        return int(re.search(r"Collected : (\d+)", output)[1])
+
+
+def missing() -> str | None:
+    """What is missing for counting."""
+    absent = [name for name in ("valgrind", "c++") if shutil.which(name) is None]
+    return f"{' and '.join(absent)} not found" if absent else None
+
+
+def looks_first(name: str) -> bool:
+    """Whether the op reads the whole image before it changes a pixel."""
+    return OPS[name].primitive.name in ("AUTOCONTRAST", "EQUALIZE", "CONTRAST")
