@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 from ddas_gpu.pipelines import loader, training_pipeline
-
-
-@pytest.fixture
-def no_dali(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("nvidia.dali")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in ("graph", "pipeline", "readers"):
-        monkeypatch.delitem(sys.modules, f"ddas_gpu.pipelines.{name}", raising=False)
-    usual = builtins.__import__
-
-    def without(name, *args, **options):
-        if name.startswith("nvidia"):
-            raise ImportError(f"No module named {name!r}")
-        return usual(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
 
 
 @pytest.fixture(params=["arrays", "folder", "small files"])

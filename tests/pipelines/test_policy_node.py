@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ddas_gpu import SearchSpace, augment
-from ddas_gpu.pipelines.policy_node import Order, PolicyNode, as_one_array
+from ddas_gpu.ops import augment_boxes
+from ddas_gpu.ops.boxes import plan_boxes
+from ddas_gpu.pipelines.policy_node import BoxPolicyNode, Order, PolicyNode, as_one_array
 
 SPACE = SearchSpace.preset("cifar")
 
@@ -30,6 +32,24 @@ def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
         expected = augment(batch, policies, SPACE, key, samples=samples)
         assert all((a == b).all() for a, b in zip(found, expected, strict=True))
     assert not node.problems and not node.orders
+
+
+def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
+    generator, space = np.random.default_rng(1), SearchSpace.preset("coco")
+    images = [generator.integers(0, 256, (20 + i, 30, 3), np.uint8) for i in range(6)]
+    boxes = [np.array([[2, 3, 20, 12], [10, 4, 28, 18]], float)] * 6
+    labels = [np.array([4, 5])] * 6
+    policies, samples = generator.integers(-1, len(space), (6, 2)), np.arange(6) + 40
+    sizes = [image.shape[:2] for image in images]
+    options = {"samples": samples}
+    plans = plan_boxes(sizes, boxes, labels, policies, space, 9, **options)
+    expected = augment_boxes(images, boxes, labels, policies, space, 9, **options)
+    node = BoxPolicyNode(space, [])
+    node.orders.append(plans.deeds)
+    found = (node(images), plans.boxes, plans.labels)
+    for mine, yours in zip(found, expected, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(mine, yours, strict=True))
+    assert not node.problems
 
 
 def test_neighbouring_images_become_one_array_without_a_copy():
