@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ddas_gpu import PolicySchedule, SearchSpace
 
@@ -23,6 +25,29 @@ def policy(tmp_path: Path) -> Path:
     return tmp_path / "policy.json"
 
 
+@pytest.fixture
+def small_coco(tmp_path: Path) -> Path:
+    """Twelve images in COCO's layout, a bright square in each."""
+    root, generator = tmp_path / "coco", np.random.default_rng(0)
+    (root / "annotations").mkdir(parents=True)
+    (root / "train2017").mkdir()
+    images, annotations = [], []
+    for number in range(1, 13):
+        pixels = np.zeros((60, 80, 3), np.uint8)
+        x, y = (int(side) for side in generator.integers(0, 30, 2))
+        pixels[y : y + 30, x : x + 30] = 255
+        Image.fromarray(pixels).save(root / "train2017" / f"{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "width": 80, "height": 60})
+        annotations.append({"image_id": number, "category_id": 1, "bbox": [x, y, 30, 30]})
+    content = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "square"}],
+    }
+    (root / "annotations" / "instances_train2017.json").write_text(json.dumps(content))
+    return root
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Networks this small only lose by sharing their work."""
@@ -33,7 +58,7 @@ def one_thread() -> Iterator[None]:
 
 
 def run(name: str, *arguments: object) -> float:
-    """The accuracy that an example ends with."""
+    """The accuracy, or the loss, that an example ends with."""
     return runpy.run_path(str(EXAMPLES / name))["main"]([str(a) for a in arguments])
 
 
@@ -56,6 +81,21 @@ def test_lightning_style_learns(policy: Path):
 def test_an_existing_dataloader_learns(policy: Path, workers: int):
     settings = ("--policy", policy, "--epochs", 2, "--workers", workers)
     assert run("existing_dataloader.py", *settings) > 0.7
+
+
+def test_detection_loop_learns_and_resumes(small_coco: Path, tmp_path: Path, capsys):
+    pytest.importorskip("nvidia.dali")
+    space = SearchSpace.preset("coco")
+    rows = np.full((2, len(space)), 1 / len(space))
+    PolicySchedule(space, np.array([0.2, 0.4]), rows).save(tmp_path / "boxes.json")
+    paths = ("--root", small_coco, "--policy", tmp_path / "boxes.json")
+    sizes = ("--model", "retinanet-r18", "--short", 64, "--batch", 4, "--epochs", 3)
+    settings = (*paths, *sizes, "--checkpoint", tmp_path / "state.pt")
+    loss = run("detection_loop.py", *settings)
+    first, *_, last = (line.split()[-1] for line in capsys.readouterr().out.splitlines())
+    assert float(last) < float(first) and f"{loss:.3f}" == last
+    assert run("detection_loop.py", *settings) == loss  # nothing was left to do
+    assert "epoch" not in capsys.readouterr().out
 
 
 def test_every_example_is_tested():
