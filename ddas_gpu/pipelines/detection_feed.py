@@ -106,7 +106,7 @@ class DetectionFeed(BaseFeed):
 
     def pack(self, outputs: Sequence[torch.Tensor]) -> DetectionBatch:
         device = outputs[0].device
-        return DetectionBatch(*(part.to(device, non_blocking=True) for part in outputs))
+        return DetectionBatch(*(part.to(device) for part in outputs))
 
 
 def padded(boxes: list[np.ndarray], labels: list[np.ndarray]) -> dict[str, np.ndarray]:
