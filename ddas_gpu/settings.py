@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ddas_gpu.box_spaces import check_space
 from ddas_gpu.grouped_settings import GroupedSettings
-from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.table import PixelScale, Primitive
+from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.space import PRESETS, SearchSpace
 
 DataName = Literal["digits", "cifar10", "cifar100", "svhn", "imagenet", "coco", "folder"]
@@ -173,8 +173,7 @@ class SearchSettings(GroupedSettings):
             if self.policy.levels:
                 raise ValueError(f"--levels is for the presets: {self.policy.space} has its own")
             own = SearchSpace.load(self.policy.space)
-            for candidate in own:
-                self._check_reach(candidate.op)
+            check_space(own, self.data.data == "coco", str(self.policy.space))
             return dataclasses.replace(own, depth=self.policy.depth)
         names = SANITY_SPACES if self.data.sanity_check else SPACES
         name = names[self.data.data]
@@ -185,18 +184,6 @@ class SearchSettings(GroupedSettings):
         scale = PixelScale(round(scale.translate * factor), round(scale.cutout * factor))
         fill = preset.get("fill", 0)
         return SearchSpace.of(preset["ops"], self.policy.levels, self.policy.depth, scale, fill)
-
-    def _check_reach(self, op: str) -> None:
-        """A ValueError if an op of the user's space and the data do not go together."""
-        found, has_boxes = find_any(op), self.data.data == "coco"
-        if found.reach is not Reach.IMAGE and not has_boxes:
-            raise ValueError(f"{self.policy.space}: {op} needs boxes, which --data coco has")
-        moves = found.op.primitive is Primitive.GATHER
-        if has_boxes and moves and found.reach is Reach.IMAGE:
-            raise ValueError(
-                f"{self.policy.space}: {op} moves pixels away from their boxes; detection has ops "
-                "that take them along, such as Rotate_BBox"
-            )
 
 
 # What a resumed run may have otherwise than before.

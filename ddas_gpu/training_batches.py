@@ -103,6 +103,13 @@ def readable(sets: FullSets, bad_files: str) -> FullSets:
     return FullSets(*(FileSource(c.files, c.labels, sets.class_names) for c in checked))
 
 
+def check_batch(batch: int, images: int) -> None:
+    if batch > images:
+        raise ValueError(
+            f"--batch {batch} is larger than the set, which has {images} training images"
+        )
+
+
 def open_batches(
     settings: TrainSettings,
     sets: FullSets,
@@ -111,11 +118,7 @@ def open_batches(
 ) -> tuple[TrainingBatches, TestBatches]:
     """The batches of a training, and those of its evaluation."""
     data, training = settings.data, settings.training
-    if training.batch > len(sets.train.labels):
-        raise ValueError(
-            f"--batch {training.batch} is larger than the set, which has "
-            f"{len(sets.train.labels)} training images"
-        )
+    check_batch(training.batch, len(sets.train.labels))
     common = {
         "schedule": schedule,
         "batch_size": training.batch,

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ddas_gpu.box_spaces import check_space
 from ddas_gpu.data import DataSet
 from ddas_gpu.data.clean import AsTheyAre, CentreCrop
 from ddas_gpu.data.folder import read_image
@@ -33,6 +34,8 @@ class ClassificationTraining:
     def __init__(
         self, settings: TrainSettings, schedule: PolicySchedule | None, device: torch.device
     ) -> None:
+        if schedule is not None:
+            check_space(schedule.space, False, f"--policy {settings.policy.policy}")
         self.settings, self.device = settings, device
         in_memory = settings.data.data not in FROM_FILES
         sets = full_sets(settings.data, settings.run.seed, in_memory)

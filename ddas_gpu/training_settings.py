@@ -25,9 +25,10 @@ class DataSettings:
     root: Path | None = None
     """Where it lies; without this $DDAS_DATA/NAME, then data/NAME."""
     test_root: Path | None = None
-    """Test images in another folder; without this ROOT/test or ROOT/val."""
+    """Test images in another folder; without this ROOT/test or ROOT/val, on COCO val2017."""
     train_share: float = 1.0
-    """Use only this share of the training images, the classes in their proportions."""
+    """Use only this share of the training images, the classes in their proportions; on COCO any
+    images."""
     test_share: float = 1.0
     """Use only this share of the test images."""
     svhn_extra: bool = False
@@ -35,7 +36,12 @@ class DataSettings:
     bad_files: Literal["stop", "skip", "trust"] = "stop"
     """Look through all image files first and stop at unreadable ones, or skip them; or do not."""
     image_size: int = 16
-    """Pixels a side that the network sees."""
+    """Pixels a side that the network sees; the shorter side with --resize keep-ratio."""
+    resize: Literal["square", "keep-ratio"] = "square"
+    """Detection: make images square, or keep their shape, the longer side at most 5/3 of the
+    shorter."""
+    drop_empty: bool = False
+    """Detection: leave out the training images without boxes."""
     crop: Literal["pad", "resized"] = "pad"
     """Pad and shift small images, or crop and scale a random part of large ones."""
     padding: int = 0
@@ -71,7 +77,14 @@ class TrainingSettings:
     """The network and its training."""
 
     model: str = "small"
-    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, or module:function."""
+    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, retinanet-r50 …, or
+    module:function."""
+    backbone: Path | None = None
+    """Detection: a file with ImageNet weights of the ResNet inside."""
+    frozen_norm: bool = False
+    """Detection: keep the batch norms' statistics, scales and shifts as they are in --backbone."""
+    anchor_scale: float = 4.0
+    """Detection: side of the smallest anchors in strides; less than 4 for images of few pixels."""
     epochs: int = 20
     """Passes over the training images."""
     batch: int = 32
@@ -123,10 +136,24 @@ class TrainSettings(GroupedSettings):
                 if values[name] is not None and wrong(values[name]):
                     flag = f"--{name.replace('_', '-')}"
                     raise ValueError(f"{flag} {words}, not {values[name]}")
+        self._check_task()
         if values["svhn_extra"] and values["data"] != "svhn":
             raise ValueError(f"--svhn-extra is for --data svhn, not for {values['data']}")
         if values["data"] not in FROM_FILES and values["crop"] != "pad":
             raise ValueError(f"--crop resized is for image files; {values['data']} has one size")
+
+    def _check_task(self) -> None:
+        """A ValueError for flags of the other task."""
+        values, defaults = self.to_json(), TrainSettings().to_json()
+        is_detection = values["data"] == "coco"
+        for name in FOR_CLASSIFICATION if is_detection else FOR_DETECTION:
+            if values[name] != defaults[name]:
+                flag = f"--{name.replace('_', '-')}"
+                if is_detection:
+                    raise ValueError(f"{flag} is for classification, not for --data coco")
+                raise ValueError(f"{flag} is for detection: it needs --data coco")
+        if values["frozen_norm"] and values["backbone"] is None:
+            raise ValueError("--frozen-norm keeps trained statistics: it needs --backbone FILE")
 
 
 # Flags, what is wrong with a value of theirs, and what is right. Comparisons are written so that
@@ -135,7 +162,7 @@ RULES = (
     (
         (
             *("image_size", "epochs", "batch", "test_batch", "evaluate_every", "lr"),
-            *("randaugment_ops", "threads", "checkpoint_seconds"),
+            *("randaugment_ops", "threads", "checkpoint_seconds", "anchor_scale"),
         ),
         lambda value: not value > 0,
         "must be above 0",
@@ -154,6 +181,10 @@ RULES = (
     (("label_smoothing", "moving_average"), lambda value: not 0 <= value < 1, "lies in [0, 1)"),
     (("randaugment_level",), lambda value: not 0 <= value <= 30, "is a level from 0 to 30"),
 )
+
+# Flags that mean nothing to the other task.
+FOR_CLASSIFICATION = ("crop", "padding", "cutout", "label_smoothing")
+FOR_DETECTION = ("resize", "drop_empty", "backbone", "frozen_norm", "anchor_scale")
 
 # Data sets that are read from their files batch by batch; the others fit into memory.
 FROM_FILES = ("imagenet", "folder")
@@ -174,6 +205,12 @@ DATA: dict[str, dict[str, Any]] = {
         **{"model": "resnet-50", "epochs": 270, "batch": 512, "lr": 0.2, "weight_decay": 1e-4},
         **{"lr_schedule": "step", "lr_steps": (90, 180, 240)},
     },
+    "coco": {
+        **{"image_size": 800, "resize": "keep-ratio", "flip": True, "bad_files": "trust"},
+        **{"model": "retinanet-r50", "epochs": 150, "batch": 64, "lr": 0.08, "weight_decay": 1e-4},
+        **{"lr_schedule": "step", "lr_steps": (120, 140)},
+        **{"test_batch": 16, "evaluate_every": 5},  # ours
+    },
     # Ours, at the size of the search's preset.
     "folder": {
         **{"image_size": 64, "crop": "resized", "flip": True},
@@ -186,16 +223,16 @@ SHAKE_SHAKE = {"epochs": 1800, "lr": 0.01, "weight_decay": 1e-3}
 SMALLER = {
     **{"wrn-28-10": "wrn-16-2", "shake-shake-26-2x96d": "shake-shake-8-2x16d"},
     **{"resnet-50": "resnet-18", "resnet-200": "resnet-18"},
+    **{"retinanet-r50": "retinanet-r18", "retinanet-r101": "retinanet-r18"},
 }
 FEWEST_EPOCHS = 10
-LARGEST_TRIAL_BATCH = 64
-LARGEST_TRIAL_IMAGE = 64
+# The largest batch and image; boxes need more pixels, and smaller anchors where there are few.
+LARGEST_TRIAL = {"classification": (64, 64), "detection": (8, 128)}
+TRIAL_ANCHOR_SCALE = 1.0
 
 
 def preset(data: str = "digits", model: str | None = None, scale: float = 1.0) -> TrainSettings:
     """The recipe for a data set and a network, before any other flag."""
-    if data == "coco":
-        raise ValueError("object detection on COCO is not in this version: it trains classifiers")
     if data not in DATA:
         raise ValueError(f"unknown data set {data!r}; there are: {', '.join(DATA)}")
     values: dict[str, Any] = {"data": data, **DATA[data]}
@@ -211,12 +248,15 @@ def scaled(recipe: TrainSettings, scale: float, keep_model: bool = False) -> Tra
     """The recipe at a `scale` below 1: fewer images, epochs and weights, the same proportions."""
     training = recipe.training
     epochs = min(training.epochs, max(FEWEST_EPOCHS, round(scale * training.epochs)))
-    batch = min(training.batch, LARGEST_TRIAL_BATCH)
+    is_detection = recipe.data.data == "coco"
+    largest = LARGEST_TRIAL["detection" if is_detection else "classification"]
+    batch = min(training.batch, largest[0])
     return recipe.replace(
         scale=scale,
         train_share=scale,
         test_share=scale,
-        image_size=min(recipe.data.image_size, LARGEST_TRIAL_IMAGE),
+        image_size=min(recipe.data.image_size, largest[1]),
+        anchor_scale=TRIAL_ANCHOR_SCALE if is_detection else training.anchor_scale,
         model=training.model if keep_model else SMALLER.get(training.model, training.model),
         epochs=epochs,
         batch=batch,

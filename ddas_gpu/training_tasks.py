@@ -68,6 +68,10 @@ def training_task(
     settings: TrainSettings, schedule: PolicySchedule | None, device: torch.device
 ) -> TrainingTask:
     """The task that the data is for."""
+    if settings.data.data == "coco":
+        from ddas_gpu.detection.training import DetectionTraining
+
+        return DetectionTraining(settings, schedule, device)
     from ddas_gpu.training_classification import ClassificationTraining
 
     return ClassificationTraining(settings, schedule, device)

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from train_commands import TINY, metrics, results, start, train
+from train_commands import TINY, Killed, at_step, die, metrics, results, start, train
 
 from ddas_gpu import PolicySchedule, SearchSpace, files
 from ddas_gpu.models import build
-from ddas_gpu.training import Training
 from ddas_gpu.training_runs import TrainingFolder
 
 FILES = {
@@ -132,26 +131,6 @@ def test_help_needs_no_torch():
 
 
 # --- stopping and going on ------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """Like kill -9: nothing in the program catches it."""
-
-
-def at_step(monkeypatch, number: int, action) -> None:
-    """Do something at the start of a step."""
-    real = Training.step
-
-    def step(self):
-        if self.steps == number:
-            action()
-        return real(self)
-
-    monkeypatch.setattr(Training, "step", step)
-
-
-def die():
-    raise Killed
 
 
 EXTRAS = ("--moving-average", 0.9, "--label-smoothing", 0.1)
@@ -293,7 +272,8 @@ NUMBERS = {
     "--model resnet-9000": "no ResNet of depth 9000",
     "--model nowhere:build": "cannot import 'nowhere'",
     "--root somewhere": "scikit-learn",
-    "--data coco": "object detection",
+    "--resize keep-ratio": "--resize is for detection: it needs --data coco",
+    "--data coco": "coco not found: no folder data/coco; it must hold annotations/",
 }
 
 

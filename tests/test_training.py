@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from layouts import write_cifar, write_images, write_svhn
-from train_commands import train
+from train_commands import Killed, at_step, die, train
 
 from ddas_gpu.evaluation import evaluate
 from ddas_gpu.models import build
@@ -249,8 +249,6 @@ def test_every_recipe_can_be_tried_out_at_a_small_scale(name, roots):
 @pytest.mark.slow
 def test_real_cifar10_trains_and_resumes(shared_data, tmp_path, monkeypatch):
     from tarfile import open as open_tar
-
-    from test_train import Killed, at_step, die
 
     root = tmp_path / "cifar10"
     with open_tar(shared_data / "cifar10.tar.gz") as tar:

@@ -12,6 +12,7 @@ import torch
 
 from ddas_gpu import ops
 from ddas_gpu.train import main
+from ddas_gpu.training import Training
 
 # 4 steps an epoch, 8 in all.
 TINY = [
@@ -63,3 +64,23 @@ def results(folder: Path) -> dict[str, Any]:
         "best": (folder / "best.pt").read_bytes(),
         "policy": (folder / "policy.json").read_bytes(),
     }
+
+
+class Killed(BaseException):
+    """Like kill -9: nothing in the program catches it."""
+
+
+def at_step(monkeypatch, number: int, action) -> None:
+    """Do something at the start of a step."""
+    real = Training.step
+
+    def step(self):
+        if self.steps == number:
+            action()
+        return real(self)
+
+    monkeypatch.setattr(Training, "step", step)
+
+
+def die():
+    raise Killed

@@ -16,6 +16,16 @@ from ddas_gpu.detection.decoding import Detections
 NAMES = ("mAP", "mAP50", "mAP75", "mAP small", "mAP medium", "mAP large")
 
 
+def require_pycocotools() -> None:
+    """A ValueError where the package is not installed."""
+    try:
+        import pycocotools.coco  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            "COCO's mAP needs the package pycocotools: pip install 'ddas_gpu[coco]'"
+        ) from None
+
+
 def average_precision(
     truth: Sequence[Annotated], found: Sequence[Detections], class_names: Sequence[str]
 ) -> dict[str, float]:
@@ -24,13 +34,10 @@ def average_precision(
     Finding something in a crowd is neither right nor wrong. A number is NaN where the truth holds
     nothing to find, such as no small box.
     """
-    try:
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
-    except ImportError:
-        raise ValueError(
-            "COCO's mAP needs the package pycocotools: pip install 'ddas_gpu[coco]'"
-        ) from None
+    require_pycocotools()
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
     if len(truth) != len(found):
         raise ValueError(f"detections of {len(found)} images for {len(truth)} annotated ones")
     results = [_result(i, *one) for i, d in enumerate(found, 1) for one in _rows(d)]

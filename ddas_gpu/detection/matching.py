@@ -22,7 +22,8 @@ def match(
 
     An anchor is given the box it overlaps most, if by half; between 0.4 and 0.5 it is ignored.
     Every box gets the anchor that overlaps it most, however little: the small ones would
-    otherwise never be learned. Of two boxes with the same best anchor the first gets it.
+    otherwise never be learned. Of two boxes with the same best anchor the first gets it. A box
+    without area gets none: padding in batches of boxes is left unnoticed.
     """
     classes = anchors.new_full((len(anchors),), BACKGROUND, dtype=torch.int64)
     if len(boxes) == 0:
@@ -44,9 +45,14 @@ def match(
 
 
 def targets_for(
-    anchors: torch.Tensor, boxes: Sequence[np.ndarray], labels: Sequence[np.ndarray]
+    anchors: torch.Tensor,
+    boxes: Sequence[np.ndarray] | torch.Tensor,
+    labels: Sequence[np.ndarray] | torch.Tensor,
 ) -> dict[str, torch.Tensor]:
-    """One version's targets for `detection_loss`: {"classes": (B, A), "deltas": (B, A, 4)}."""
+    """One version's targets for `detection_loss`: {"classes": (B, A), "deltas": (B, A, 4)}.
+
+    Boxes and labels are arrays for each image, or padded tensors (B, M, 4) and (B, M).
+    """
     matched = [
         match(anchors, torch.as_tensor(b).to(anchors), torch.as_tensor(c).to(anchors.device))
         for b, c in zip(boxes, labels, strict=True)

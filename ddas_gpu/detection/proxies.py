@@ -6,7 +6,7 @@ from ddas_gpu import streams
 from ddas_gpu.data.coco import open_coco
 from ddas_gpu.data.locating import find_root
 from ddas_gpu.detection.sets import DetectionSet
-from ddas_gpu.detection.transforms import KeepRatio, Square
+from ddas_gpu.detection.transforms import KeepRatio, Resize, Square
 from ddas_gpu.settings import DataSettings
 from ddas_gpu.streams import Stream
 
@@ -39,13 +39,15 @@ def coco_sets(settings: DataSettings, seed: int) -> tuple[DetectionSet, Detectio
         _check_enough(len(other.images), settings.val_images)
         order = generator.permutation(len(other.images))[: settings.val_images]
         validation = [other.images[i] for i in order]
-    size = settings.image_size
-    resize = Square(size)
-    if settings.resize == "keep-ratio":
-        resize = KeepRatio(size, round(size * 1333 / 800))
+    resize = resize_for(settings.resize, settings.image_size)
     train_set = DetectionSet(train, coco.class_names, resize, settings.flip)
     val_set = DetectionSet(validation, coco.class_names, resize)
     return train_set, val_set.turned() if settings.sanity_check == "rotate90" else val_set
+
+
+def resize_for(kind: str, size: int) -> Resize:
+    """What --resize and --image-size mean."""
+    return KeepRatio(size, round(size * 1333 / 800)) if kind == "keep-ratio" else Square(size)
 
 
 def _check_enough(available: int, wanted: int) -> None:

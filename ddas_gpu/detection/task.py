@@ -7,15 +7,12 @@ import torch
 from torch import nn
 
 from ddas_gpu.detection.batches import network_inputs
+from ddas_gpu.detection.detectors import build_detector
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.sets import DetectionSet, Examples
 from ddas_gpu.distributed.shares import Share
-from ddas_gpu.models import build
 from ddas_gpu.models.anchors import anchors_for
-from ddas_gpu.models.backbone_weights import load_backbone
-from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
-from ddas_gpu.models.retinanet import RetinaNet
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
@@ -38,15 +35,7 @@ class Detection:
         self.settings = settings.training
 
     def build_model(self) -> nn.Module:
-        name = self.settings.model
-        model = build(name, len(self.train.class_names))
-        if not isinstance(model, RetinaNet):
-            raise ValueError(f"--data coco needs a detector such as retinanet-r50, not {name!r}")
-        if self.settings.backbone is not None:
-            load_backbone(model.backbone, self.settings.backbone)
-        if self.settings.frozen_norm:
-            freeze_batch_norm(model)
-        return model.to(self.device)
+        return build_detector(self.settings, len(self.train.class_names)).to(self.device)
 
     def clean_batch(
         self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None

@@ -49,7 +49,6 @@ def _precisions(run: TrainingRun) -> list[Tile]:
     return [
         ("best mAP", PRECISION.show(run.best_score), f"epoch {run.best_epoch + 1}"),
         ("mAP50 in that epoch", PRECISION.show(half), f"mAP75 {PRECISION.show(strict)}"),
-        ("last mAP", PRECISION.show(run.last_score), f"epoch {run.tested_epochs[-1] + 1}"),
     ]
 
 

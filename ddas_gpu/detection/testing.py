@@ -1,0 +1,63 @@
+"""How well a detector does on the test images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from ddas_gpu.data.coco import Annotated
+from ddas_gpu.detection.decoding import Detections, detections
+from ddas_gpu.detection.evaluation import average_precision
+from ddas_gpu.detection.losses import detection_loss
+from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.evaluation import testing
+from ddas_gpu.models.anchors import anchors_for
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines import DetectionBatch
+
+
+def evaluate_detector(
+    model: nn.Module,
+    batches: Iterable[DetectionBatch],
+    truth: Sequence[Annotated],
+    class_names: Sequence[str],
+    *,
+    anchor_scale: float = 4.0,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> dict[str, float]:
+    """Mean loss, and COCO's precisions in pixels of the original images: test_mAP, test_mAP50, …
+
+    batches: every image of `truth` once. The precision for a size that no box has is left out.
+    """
+    found: dict[int, Detections] = {}
+    loss, count = torch.zeros((), dtype=torch.float64), 0
+    with testing(model, weights) as outputs_of:
+        for batch in batches:
+            predictions = {name: p.float() for name, p in outputs_of(batch.images).items()}
+            height, width = batch.images.shape[-2:]
+            anchors = anchors_for(height, width, anchor_scale).to(batch.images.device)
+            targets = targets_for(anchors, batch.boxes, batch.labels)
+            loss = loss + detection_loss(predictions, targets).double().cpu() * len(batch.ids)
+            count += len(batch.ids)
+            sizes = batch.sizes.tolist()
+            in_batch = detections(predictions, anchors, sizes)
+            for index, (height, width), one in zip(
+                batch.ids.tolist(), sizes, in_batch, strict=True
+            ):
+                image = truth[index]
+                found[index] = one.scaled(image.width / width, image.height / height)
+    in_order = [found[index] for index in range(len(truth))]
+    precisions = average_precision(truth, in_order, class_names)
+    return {
+        "test_loss": float(loss) / count,
+        **{
+            f"test_{name.replace(' ', '_')}": value
+            for name, value in precisions.items()
+            if math.isfinite(value)
+        },
+    }
