@@ -63,7 +63,8 @@ def augment_boxes(
     images = list(images)
     source = arrays.read(images)
     plans = plan_boxes(source.sizes, boxes, labels, policy, space, seed, samples=samples)
-    out = _carry_out(images, source, plans.deeds, space.fill, backend)
+    out = arrays.empty_like(images)
+    _carry_out(images, source, out, plans.deeds, space.fill, backend)
     return out, plans.boxes, plans.labels
 
 
@@ -84,31 +85,45 @@ def plan_boxes(
         raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one an image")
     policies = np.broadcast_to(policies, (len(sizes), policies.shape[-1]))
     numbers = check_samples(samples, len(sizes))
+    negative, position = draw(seed, numbers, policies.shape[1])
     all_deeds = []
     for i, size in enumerate(sizes):
         plan = Plan(boxes[i], labels[i], size, seed, int(numbers[i]))
-        all_deeds.append([deed for c in _stages(policies[i]) for deed in plan.deeds(space, *c)])
+        deeds = []
+        for stage, candidate in _stages(policies[i]):
+            deeds += plan.deeds(space, stage, candidate, negative[i, stage], position[i, stage])
+        all_deeds.append(deeds)
         boxes[i], labels[i] = plan.boxes, plan.labels
     return Plans(all_deeds, boxes, labels)
 
 
-def carry_out(images: Sequence[Images], all_deeds: list[list[Deed]], fill: int) -> list[Images]:
+def carry_out(
+    images: Sequence[Images],
+    all_deeds: list[list[Deed]],
+    fill: int,
+    out: list[Images] | None = None,
+) -> list[Images]:
     """The part of `augment_boxes` that is left after `plan_boxes`, for images of those sizes."""
     images = list(images)
-    return _carry_out(images, arrays.read(images), all_deeds, fill, "auto")
+    out = arrays.empty_like(images) if out is None else out
+    _carry_out(images, arrays.read(images), out, all_deeds, fill, "auto")
+    return out
 
 
 def _carry_out(
-    images: list[Images], source: Batch, all_deeds: list[list[Deed]], fill: int, backend: str
-) -> list[Images]:
-    out = arrays.empty_like(images)
+    images: list[Images],
+    source: Batch,
+    out: list[Images],
+    all_deeds: list[list[Deed]],
+    fill: int,
+    backend: str,
+) -> None:
     if choose_backend(backend, source) == "kornia":
         # The torch back end knows no rectangles; what defines the ops does.
         for image, result, deeds in zip(images, out, all_deeds, strict=True):
             np.asarray(result)[...] = with_pillow(image, deeds, fill)
     else:
         run_chains(source, out, chains_of(all_deeds, source.sizes, fill), backend)
-    return out
 
 
 def _stages(policy: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -126,24 +141,23 @@ class Plan:
         self.height, self.width = size
         self.seed, self.sample = seed, np.array([sample])
 
-    def deeds(self, space: SearchSpace, stage: int, candidate: int) -> list[Deed]:
-        """The deeds of one stage of a policy."""
+    def deeds(
+        self, space: SearchSpace, stage: int, candidate: int, negative: bool, position: np.ndarray
+    ) -> list[Deed]:
+        """The deeds of one stage of a policy; the last two are drawn for the whole image."""
         found, argument = find_any(space[candidate].op), space.argument(candidate)
-        drawn = draw(self.seed, self.sample, 1, first=stage)
-        if found.op.signed and drawn.negative[0, 0]:
+        if found.op.signed and negative:
             argument = -argument
-        regions: list[Region | None] = [None]
+        if found.reach in (Reach.ONE_BOX, Reach.EACH_BOX):
+            regions = self._regions(found.reach, stage)
+            places = self._draw(stage, len(regions), first=2 * MOST_BOXES)
+            return [
+                Deed(found.op, argument, place, region)
+                for region, place in zip(regions, places, strict=True)
+            ]
         if found.reach is Reach.WITH_BOXES:
             self._move_boxes(found.op.matrix(argument, self.height, self.width))
-        elif found.reach is not Reach.IMAGE:
-            regions = self._regions(found.reach, stage)
-        places = self._draw(stage, len(regions), first=2 * MOST_BOXES)
-        if found.reach is Reach.IMAGE:
-            places = drawn.position[0]
-        return [
-            Deed(found.op, argument, place, region)
-            for region, place in zip(regions, places, strict=True)
-        ]
+        return [Deed(found.op, argument, position, None)]
 
     def _draw(self, stage: int, count: int, first: int) -> np.ndarray:
         """uint32 (count, 2), at stages that belong to the boxes alone."""

@@ -64,7 +64,20 @@ class BoxPolicyNode(PolicyNode):
     """
 
     def augment(self, images: list[Any], order: list[list[Deed]]) -> list[Any]:
-        return carry_out(images, order, self.space.fill)
+        return carry_out(images, order, self.space.fill, self._room(images))
+
+    def _room(self, images: list[Any]) -> list[np.ndarray] | None:
+        """Memory for images of any sizes, used again and again: new memory costs as much as an op.
+
+        DALI has copied the last result when it calls again.
+        """
+        if not isinstance(images[0], np.ndarray):
+            return None
+        ends = np.cumsum([image.nbytes for image in images])
+        if self._memory is None or len(self._memory) < ends[-1]:
+            self._memory = np.empty(ends[-1], np.uint8)
+        parts = np.split(self._memory[: ends[-1]], ends[:-1])
+        return [part.reshape(image.shape) for part, image in zip(parts, images, strict=True)]
 
 
 def as_one_array(images: list[Any]) -> Any:
