@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddas_gpu.box_spaces import check_space
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.detection.transforms import Resize
-from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.table import Primitive
 from ddas_gpu.pipelines.building import check_epochs, make_pipeline, open_schedule, order_of
 from ddas_gpu.pipelines.detection_feed import DetectionFeed
 from ddas_gpu.pipelines.detection_plain import PlainDetections
@@ -17,7 +16,6 @@ from ddas_gpu.pipelines.detection_recipe import make_detection_recipe
 from ddas_gpu.pipelines.epochs import Epochs
 from ddas_gpu.pipelines.loading import Loader, make_loader
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.space import SearchSpace
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.pipeline import ImagePipeline
@@ -150,7 +148,7 @@ def prepare_detection(
     check_epochs(epochs)
     policies = open_schedule(schedule) if training else None
     if policies is not None:
-        check_space(policies.space)
+        check_space(policies.space, True, "schedule")
     made = make_detection_recipe(**recipe)
     images = open_annotated(source, split, keep_empty)
     feed = DetectionFeed(
@@ -173,14 +171,3 @@ def open_annotated(source: Any, split: str, keep_empty: bool) -> Sequence[Annota
     if not images:
         raise ValueError(f"no images{'' if keep_empty else ' with boxes'} to read")
     return images
-
-
-def check_space(space: SearchSpace) -> None:
-    """A ValueError if an op would move pixels and leave their boxes behind."""
-    for candidate in space:
-        found = find_any(candidate.op)
-        if found.reach is Reach.IMAGE and found.op.primitive is Primitive.GATHER:
-            raise ValueError(
-                f"{candidate.op} moves pixels away from their boxes; detection has ops that take "
-                "them along, such as Rotate_BBox"
-            )

@@ -279,7 +279,7 @@ def test_what_holds_no_images_with_boxes(arrays, schedule):
 
 
 def test_a_policy_for_classification_is_refused(annotated, schedule):
-    with pytest.raises(ValueError, match="FlipLR moves pixels away from their boxes"):
+    with pytest.raises(ValueError, match="schedule: FlipLR moves pixels away from their boxes"):
         load(annotated, schedule)
 
 
