@@ -33,12 +33,16 @@ def coco_full_sets(settings: DataSettings, seed: int) -> tuple[Coco, Coco]:
             f"train2017 of {root} and val2017 of {test_root} must have the same categories, but "
             f"only one of them has {', '.join(differ[:5])}"
         )
-    if not any(len(image.objects()[0]) for image in test.images):
-        raise ValueError(f"no image of {test_root / 'val2017'} has a box: there is nothing to find")
     generator = streams.generator(seed, Stream.SPLIT)
     shares = (train, settings.train_share), (test, settings.test_share)
-    train, test = (_part(coco, share, generator) for coco, share in shares)
-    return readable(train, settings.bad_files), readable(test, settings.bad_files)
+    parts = (_part(coco, share, generator) for coco, share in shares)
+    train, test = (readable(part, settings.bad_files) for part in parts)
+    if not any(len(image.objects()[0]) for image in test.images):
+        raise ValueError(
+            f"none of the {len(test.images)} test images of {test_root / 'val2017'} has a box: "
+            "there is nothing to find"
+        )
+    return train, test
 
 
 def _part(coco: Coco, share: float, generator: np.random.Generator) -> Coco:

@@ -70,8 +70,20 @@ def test_no_test_images(tmp_path):
 def test_test_images_without_a_box(tmp_path):
     write_split(tmp_path, "train2017", 3)
     write_split(tmp_path, "val2017", 3, boxes=0)
-    with pytest.raises(ValueError, match="val2017 has a box: there is nothing to find"):
+    with pytest.raises(ValueError, match="none of the 3 test images .* there is nothing to find"):
         sets(tmp_path)
+
+
+def test_a_share_of_the_test_images_without_a_box(tmp_path):
+    write_split(tmp_path, "train2017", 3)
+    write_split(tmp_path, "val2017", 2)  # the second is empty
+    found = set()
+    for seed in range(8):
+        try:
+            found.add(len(sets(tmp_path, seed, test_share=0.5)[1].images))
+        except ValueError as error:
+            found.add(str(error).partition(" test images")[0])
+    assert found == {1, "none of the 1"}
 
 
 def test_other_categories(tmp_path):
