@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import side_by_side
+import torch
 from instructions import Counter, missing
 from PIL import Image
 
@@ -67,10 +69,26 @@ TABLES = pytest.StashKey[Tables]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--results", metavar="FILE", help="write the tables to FILE, as Markdown")
+    parser.addoption(
+        "--device",
+        choices=tuple(side_by_side.CLOCKS),
+        default="cpu",
+        help="where the op bank, the search and the pipelines run, and the peers that can",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TABLES] = Tables()
+    device = config.getoption("--device")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise pytest.UsageError("--device cuda needs a GPU, and torch sees none")
+    side_by_side.clock = side_by_side.CLOCKS[device]
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> str:
+    """ "cpu" or "cuda"."""
+    return pytestconfig.getoption("--device")
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +114,8 @@ def machine() -> str:
         cpu = next(names, cpu)
     cores = len(os.sched_getaffinity(0))
     packages = ", ".join(f"{name} {found}" for name in PACKAGES if (found := _version(name)))
-    return f"{cpu}, {cores} cores; Python {platform.python_version()}, {packages}."
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{cpu}, {cores} cores{gpu}; Python {platform.python_version()}, {packages}."
 
 
 def _version(package: str) -> str | None:

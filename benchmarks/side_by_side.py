@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 ROUND_SECONDS = 0.004  # one way's share of a round; long against the clock, short against the noise
 
@@ -28,6 +29,30 @@ class Timing:
         return cls(median, low, high)
 
 
+def wall_seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def gpu_seconds(work: Callable[[], object]) -> float:
+    """By the GPU's clock, and until the work is done on all of its streams."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    work()
+    torch.cuda.synchronize()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
+
+
+CLOCKS = {"cpu": wall_seconds, "cuda": gpu_seconds}
+clock = wall_seconds  # set to another of CLOCKS by --device
+
+
 def take_turns(
     ways: dict[str, Callable[[], object]], rounds: int = 15, round_seconds: float = ROUND_SECONDS
 ) -> dict[str, Timing]:
@@ -35,17 +60,18 @@ def take_turns(
     calls = {}
     for name, way in ways.items():
         way()  # warm caches, compile, allocate
-        start = time.perf_counter()
-        way()
-        calls[name] = max(1, round(round_seconds / (time.perf_counter() - start)))
+        calls[name] = max(1, round(round_seconds / clock(way)))
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
-            start = time.perf_counter()
-            for _ in range(calls[name]):
-                way()
-            seconds[name].append((time.perf_counter() - start) / calls[name])
+            many = partial(repeat, way, calls[name])
+            seconds[name].append(clock(many) / calls[name])
     return {name: Timing.of(times) for name, times in seconds.items()}
+
+
+def repeat(way: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        way()
 
 
 def harmonic_mean(values: list[float]) -> float:

@@ -37,16 +37,16 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def make_step(name: str, policies: int, batch: int, validation: int, size: int):
+def make_step(name: str, policies: int, batch: int, validation: int, size: int, device: str):
     """A function of the method: one search step of a model of its own."""
     torch.manual_seed(0)
-    model = build(name, 10)
+    model = build(name, 10).to(device)
     parameters = dict(model.named_parameters())
     optimizer = torch.optim.SGD(parameters.values(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    images = torch.randn(policies + 1, batch, 3, size, size)
-    labels = torch.randint(10, (batch,))
-    validation_images = torch.randn(validation, 3, size, size)
-    validation_labels = torch.randint(10, (validation,))
+    images = torch.randn(policies + 1, batch, 3, size, size, device=device)
+    labels = torch.randint(10, (batch,), device=device)
+    validation_images = torch.randn(validation, 3, size, size, device=device)
+    validation_labels = torch.randint(10, (validation,), device=device)
     weights = torch.full((policies + 1,), 1 / (policies + 1))
 
     def step(method: str) -> torch.Tensor:
@@ -76,8 +76,8 @@ def make_step(name: str, policies: int, batch: int, validation: int, size: int):
         ("wrn-40-2", 3, 32, 256, 32, 3),
     ],
 )
-def test_search_step(name, policies, batch, validation, size, rounds, benchmark, tables):
-    step = make_step(name, policies, batch, validation, size)
+def test_search_step(name, policies, batch, validation, size, rounds, device, benchmark, tables):
+    step = make_step(name, policies, batch, validation, size, device)
     ways = {method: (lambda method=method: step(method)) for method in (OURS, *PEERS)}
     times = take_turns(ways, rounds=rounds)
     reference = times["reference"].median

@@ -12,13 +12,15 @@ import random
 import statistics
 import tarfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import side_by_side
 import torch
 from PIL import Image
-from side_by_side import Timing, take_turns
+from side_by_side import Timing, repeat, take_turns
 from torch.utils.data import DataLoader, Dataset
 
 from ddas_gpu import PolicySchedule, SearchSpace, set_num_threads, training_pipeline
@@ -31,6 +33,7 @@ pytest.importorskip("nvidia.dali")
 
 ROOT = Path(__file__).resolve().parent.parent
 THREADS = 2
+DALI_DEVICES = {"cpu": "cpu", "cuda": "gpu"}
 MANY = 10_000  # epochs: no way comes to an end
 NOTE = (
     "Images a second (median, quartiles) with 2 threads or 2 workers. Every image gets a policy of "
@@ -58,9 +61,9 @@ def even_schedule(space: SearchSpace, apply_probability: float) -> PolicySchedul
     )
 
 
-def test_photographs(photographs_folder, tables):
+def test_photographs(photographs_folder, device, tables):
     space, batch = SearchSpace.preset("imagenet"), 128
-    settings = {"epochs": MANY, "device": "cpu", "num_threads": THREADS}
+    settings = {"epochs": MANY, "device": DALI_DEVICES[device], "num_threads": THREADS}
 
     def pipeline(schedule: PolicySchedule | None) -> DaliWay:
         return DaliWay(training_pipeline(photographs_folder, schedule, batch, **settings))
@@ -69,17 +72,20 @@ def test_photographs(photographs_folder, tables):
         "ours": pipeline(even_schedule(space, 1.0)),
         "ours, p_tp = 0.35": pipeline(even_schedule(space, 0.35)),
         "(a) ours without a policy": pipeline(None),
-        "(b) DALI's rand_augment": DaliWay(with_rand_augment(photographs_folder, batch)),
-        "(c) DataLoader and Pillow": LoaderWay(PillowFiles(photographs_folder, space), batch),
+        "(b) DALI's rand_augment": DaliWay(with_rand_augment(photographs_folder, batch, device)),
+        "(c) DataLoader and Pillow": LoaderWay(
+            PillowFiles(photographs_folder, space), batch, device
+        ),
     }
     compare("224 px files", ways, batch, batches=4, rounds=4, tables=tables)
 
 
-def test_small_images_in_memory(tables):
+def test_small_images_in_memory(device, tables):
     space, batch = SearchSpace.preset("cifar"), 256
     images = np.random.default_rng(0).integers(0, 256, (10_000, 32, 32, 3), np.uint8)
     labels = np.arange(len(images)) % 10
-    settings = {"epochs": MANY, "device": "cpu", "num_threads": THREADS, "cutout": 16}
+    settings = {"epochs": MANY, "device": DALI_DEVICES[device], "num_threads": THREADS}
+    settings["cutout"] = 16
 
     def pipeline(schedule: PolicySchedule | None) -> DaliWay:
         return DaliWay(training_pipeline((images, labels), schedule, batch, **settings))
@@ -88,14 +94,15 @@ def test_small_images_in_memory(tables):
         "ours": pipeline(even_schedule(space, 1.0)),
         "ours, p_tp = 0.35": pipeline(even_schedule(space, 0.35)),
         "(a) ours without a policy": pipeline(None),
-        "(c) DataLoader and Pillow": LoaderWay(PillowArrays(images, labels, space), batch),
+        "(c) DataLoader and Pillow": LoaderWay(PillowArrays(images, labels, space), batch, device),
     }
     compare("32 px in memory", ways, batch, batches=30, rounds=5, tables=tables)
 
 
-def test_first_batch(photographs_folder, tables):
+def test_first_batch(photographs_folder, device, tables):
     """From nothing to the first batch, in a process that has imported everything."""
-    settings = {"batch_size": 32, "epochs": MANY, "device": "cpu", "num_threads": THREADS}
+    settings = {"batch_size": 32, "epochs": MANY, "num_threads": THREADS}
+    settings["device"] = DALI_DEVICES[device]
     schedule = even_schedule(SearchSpace.preset("imagenet"), 1.0)
     ways = {
         "ours": lambda: training_pipeline(photographs_folder, schedule, **settings).run(),
@@ -118,28 +125,23 @@ class DaliWay:
 
     def seconds(self, batches: int) -> float:
         """For so many batches, in the midst of many."""
-        for _ in range(self.pipeline.prefetch_queue_depth + 1):  # made in the pause
-            self.pipeline.run()
-        start = time.perf_counter()
-        for _ in range(batches):
-            self.pipeline.run()
-        return time.perf_counter() - start
+        repeat(self.pipeline.run, self.pipeline.prefetch_queue_depth + 1)  # made in the pause
+        return side_by_side.clock(partial(repeat, self.pipeline.run, batches))
 
     def work(self, batches: int) -> float:
         """Seconds of processors, all threads together."""
         come_to_rest()
         start = time.process_time()
-        for _ in range(batches):
-            self.pipeline.run()
+        repeat(self.pipeline.run, batches)
         come_to_rest()
         return time.process_time() - start
 
 
 class LoaderWay:
-    """A DataLoader with workers."""
+    """A DataLoader with workers, and the way of its batches to the device."""
 
-    def __init__(self, dataset: Dataset, batch: int) -> None:
-        self.dataset, self.batch = dataset, batch
+    def __init__(self, dataset: Dataset, batch: int, device: str) -> None:
+        self.dataset, self.batch, self.device = dataset, batch, device
 
     def seconds(self, batches: int) -> float:
         loader = DataLoader(
@@ -149,18 +151,20 @@ class LoaderWay:
             num_workers=THREADS,
             worker_init_fn=_one_thread,
             drop_last=True,
+            pin_memory=self.device == "cuda",
         )
         # The workers finish side by side: whole rounds of them, before and within what is timed.
         assert batches % THREADS == 0
         ahead = (loader.prefetch_factor + 1) * THREADS
         assert len(loader) >= ahead + batches
         stream = iter(loader)
-        for _ in range(ahead):
-            next(stream)
-        start = time.perf_counter()
-        for _ in range(batches):
-            next(stream)
-        return time.perf_counter() - start
+
+        def one_batch() -> None:
+            images, _ = next(stream)
+            images.to(self.device, non_blocking=True)
+
+        repeat(one_batch, ahead)
+        return side_by_side.clock(partial(repeat, one_batch, batches))
 
     def work(self, batches: int) -> float:
         """What the workers do, done here by one thread."""
@@ -214,7 +218,7 @@ def come_to_rest() -> None:
         busy = time.process_time() - before > 0.003
 
 
-def with_rand_augment(folder: Path, batch: int):
+def with_rand_augment(folder: Path, batch: int, device: str):
     """Our own graph with DALI's RandAugment in the place of the policy node."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali.auto_aug import rand_augment
@@ -226,13 +230,14 @@ def with_rand_augment(folder: Path, batch: int):
     feed, order = prepare(folder, training=True, batch_size=batch, epochs=MANY)
     feed.epochs = order
 
-    @pipeline_def(
-        batch_size=batch, num_threads=THREADS, device_id=None, enable_conditionals=True, seed=0
-    )
+    gpu = device == "cuda"
+    where = {"num_threads": THREADS, "device_id": 0 if gpu else None}
+
+    @pipeline_def(batch_size=batch, enable_conditionals=True, seed=0, **where)
     def define():
         given = do_not_convert(graph.given_by_host)(feed)
         encoded = fn.io.file.read(given["paths"])
-        images = do_not_convert(graph.random_part)(encoded, given, feed.recipe, False)
+        images = do_not_convert(graph.random_part)(encoded, given, feed.recipe, gpu)
         images = rand_augment.rand_augment(images, n=2, m=10, shape=feed.recipe.size)
         return do_not_convert(graph.finish)(images, None, feed.recipe), given["labels"]
 

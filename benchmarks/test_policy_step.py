@@ -24,9 +24,10 @@ NOTE = (
 
 
 @pytest.mark.parametrize("size", [32, 224])
-def test_policy_step(size, photographs, benchmark, tables):
+def test_policy_step(size, photographs, device, benchmark, tables):
     arrays = np.stack([np.asarray(photo.resize((size, size))) for photo in photographs])
-    images = torch.from_numpy(arrays)
+    on_host = torch.from_numpy(arrays)
+    images = on_host.to(device)
     rng = np.random.default_rng(0)
 
     def policies() -> np.ndarray:
@@ -37,8 +38,8 @@ def test_policy_step(size, photographs, benchmark, tables):
 
     ways = {
         "ddas_gpu": ours,
-        "Pillow": lambda: with_pillow(images, policies()),
-        "DALI": dali(arrays),
+        "Pillow": lambda: with_pillow(on_host, policies()).to(device),
+        "DALI": dali(arrays, device),
         "kornia": kornia(images),
         "our torch back end": lambda: versions(images, policies(), SPACE, backend="kornia"),
     }
@@ -72,22 +73,27 @@ def with_pillow(images: torch.Tensor, policies: np.ndarray) -> torch.Tensor:
     return torch.stack(results)
 
 
-def dali(arrays: np.ndarray):
+def dali(arrays: np.ndarray, device: str):
     """Runs of a pipeline whose batch is the three copies."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali.auto_aug import rand_augment
 
+    source = {"layout": "HWC", "no_copy": True, "device": "cpu"}
+    if device == "cuda":
+        import cupy
+
+        arrays, source["device"] = cupy.asarray(arrays), "gpu"
     batch = [image for _ in range(POLICIES) for image in arrays]
 
     @pipeline_def(
         batch_size=len(batch),
         num_threads=torch.get_num_threads(),
-        device_id=None,
+        device_id=0 if device == "cuda" else None,
         enable_conditionals=True,
         **NOT_AHEAD,
     )
     def pipeline():
-        images = fn.external_source(lambda: batch, layout="HWC", no_copy=True)
+        images = fn.external_source(lambda: batch, **source)
         return rand_augment.rand_augment(images, n=SPACE.depth, m=10)
 
     built = pipeline()

@@ -27,10 +27,10 @@ SCALES = {
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_search_steps(scale, benchmark, tables):
+def test_search_steps(scale, device, benchmark, tables):
     settings = preset("digits").replace(**SCALES[scale])
     space, sets = settings.search_space(), proxy_sets(settings.data, 0)
-    search, plain = Search(settings, space, *sets), Search(settings, space, *sets)
+    search, plain = (Search(settings, space, *sets, device) for _ in range(2))
     metrics = []
     ways = {
         "ddas_gpu": lambda: metrics.append(search.step()),
@@ -78,7 +78,7 @@ def with_pillow(
 ) -> torch.Tensor:
     steps, draws = steps_of(search.space), draw(seed, np.arange(len(images)), len(policy))
     results = []
-    for i, image in enumerate(images):
+    for i, image in enumerate(images.cpu()):
         picture = Image.fromarray(image.numpy())
         for stage, candidate in enumerate(policy):
             name, argument = steps[candidate]
@@ -87,4 +87,4 @@ def with_pillow(
             arguments = () if argument is None else (argument,)
             picture = OPS[name].pillow(picture, *arguments)
         results.append(torch.from_numpy(np.array(picture)))
-    return torch.stack(results)
+    return torch.stack(results).to(images.device)

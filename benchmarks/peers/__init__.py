@@ -2,8 +2,11 @@
 
 All get the same batch of uint8 arrays and return arrays, except that kornia gets and returns float
 tensors in [0, 1], which is what it works on. A peer is a function (name of the op, images, threads)
--> call, or None where the library has nothing like the op.
+-> call, or None where the library has nothing like the op. kornia and DALI take a whole batch and
+run where they are told to; Pillow and albumentations take image by image, on the CPU.
 """
+
+from functools import partial
 
 from peers.albumentations import albumentations
 from peers.common import argument_of
@@ -11,7 +14,14 @@ from peers.dali import dali
 from peers.kornia import kornia
 from peers.pillow import pillow, pillow_without_arrays
 
-CPU_PEERS = {"Pillow": pillow, "albumentations": albumentations}  # the two the targets name
-ALL_PEERS = {**CPU_PEERS, "kornia": kornia, "DALI": dali}
+IMAGE_PEERS = {"Pillow": pillow, "albumentations": albumentations}
+BATCH_PEERS = {"kornia": kornia, "DALI": dali}
+PEERS = (*IMAGE_PEERS, *BATCH_PEERS)
 
-__all__ = ["ALL_PEERS", "CPU_PEERS", "argument_of", "pillow_without_arrays"]
+
+def batch_peers(device: str) -> dict:
+    """Those that work on a whole batch, on this device."""
+    return {name: partial(peer, device=device) for name, peer in BATCH_PEERS.items()}
+
+
+__all__ = ["IMAGE_PEERS", "PEERS", "argument_of", "batch_peers", "pillow_without_arrays"]

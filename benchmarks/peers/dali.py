@@ -12,7 +12,7 @@ from peers.common import Call, argument_of
 NOT_AHEAD = {"exec_async": False, "exec_pipelined": False, "prefetch_queue_depth": 1}
 
 
-def dali(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
+def dali(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -> Call | None:
     """A run of the pipeline, or None where DALI has nothing like the op on the CPU."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali import types as dali_types
@@ -20,11 +20,16 @@ def dali(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
     operator = _operators(fn, dali_types).get(name)
     if operator is None:
         return None
-    batch = list(images)
+    source = {"layout": "HWC", "no_copy": True, "device": "cpu"}
+    if device == "cuda":
+        import cupy
 
-    @pipeline_def(batch_size=len(batch), num_threads=threads, device_id=None, **NOT_AHEAD)
+        images, source["device"] = cupy.asarray(images), "gpu"
+    batch, device_id = list(images), 0 if device == "cuda" else None
+
+    @pipeline_def(batch_size=len(batch), num_threads=threads, device_id=device_id, **NOT_AHEAD)
     def pipeline():
-        return operator(fn.external_source(lambda: batch, layout="HWC", no_copy=True))
+        return operator(fn.external_source(lambda: batch, **source))
 
     built = pipeline()
     built.build()

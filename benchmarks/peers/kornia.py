@@ -1,4 +1,4 @@
-"""kornia: a whole batch of floats at a time, on torch's threads."""
+"""kornia: a whole batch of floats at a time, on torch's threads or a GPU."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from peers.common import Call, argument_of
 
 
-def kornia(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
+def kornia(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -> Call | None:
     """The nearest function of kornia, or of torch where kornia has none, on the batch."""
     import torch
 
     torch.set_num_threads(threads)
-    batch = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().float() / 255
+    batch = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).contiguous().float() / 255
     function = _functions(batch).get(name)
     if function is None:
         return None
@@ -31,7 +31,7 @@ def _functions(batch):
     import torch
 
     def each(value: float) -> torch.Tensor:
-        return torch.full((len(batch),), float(value))
+        return torch.full((len(batch),), float(value), device=batch.device)
 
     def pair(x: float, y: float) -> torch.Tensor:
         return torch.stack([each(x), each(y)], dim=1)

@@ -1,0 +1,96 @@
+"""COCO through our pipeline against the same without a policy, and a DataLoader with Pillow.
+
+The rules are those of test_pipelines.py: two threads or two workers each, and the ways take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_pipelines import DALI_DEVICES, MANY, THREADS, DaliWay, LoaderWay, compare, even_schedule
+from torch.utils.data import Dataset
+
+from ddas_gpu import SearchSpace, detection_pipeline
+from ddas_gpu.data.coco import Annotated, open_coco
+from ddas_gpu.detection import network_inputs
+from ddas_gpu.detection.transforms import Resize, flipped, resized
+from ddas_gpu.ops.boxes import plan_boxes, with_pillow
+from ddas_gpu.pipelines.detection_feed import padded
+from ddas_gpu.pipelines.detection_recipe import open_resize
+
+pytest.importorskip("nvidia.dali")
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCH = 16
+SIZES = {"square": 512, "keep-ratio": (400, 667)}
+
+
+@pytest.fixture(scope="module")
+def coco_images(tmp_path_factory) -> list[Annotated]:
+    shared = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
+    archive = shared / "coco128.tar"
+    if not archive.is_file():
+        pytest.skip(f"no real data: {archive} is missing; set DDAS_SHARED to its place")
+    folder = tmp_path_factory.mktemp("coco")
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return open_coco(folder).images
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_coco(coco_images, device, tables, name):
+    space, resize = SearchSpace.preset("coco"), SIZES[name]
+
+    def pipeline(apply_probability: float | None) -> DaliWay:
+        schedule = None if apply_probability is None else even_schedule(space, apply_probability)
+        settings = {"device": DALI_DEVICES[device], "resize": resize, "num_threads": THREADS}
+        return DaliWay(detection_pipeline(coco_images, schedule, BATCH, MANY, **settings))
+
+    ways = {
+        "ours": pipeline(1.0),
+        "ours, p_tp = 0.35": pipeline(0.35),
+        "(a) ours without a policy": pipeline(None),
+        "(c) DataLoader and Pillow": LoaderWay(
+            PillowBoxes(coco_images, space, open_resize(resize)), BATCH, device
+        ),
+    }
+    sides = resize if isinstance(resize, tuple) else (resize, resize)
+    data = f"COCO {name} {sides[0]} × {sides[1]}"
+    compare(data, ways, BATCH, batches=4, rounds=4, tables=tables)
+
+
+class PillowBoxes(Dataset):
+    """The standard transform and the policy as Pillow defines it, an image at a time.
+
+    Boxes are moved by our own code: only the pixels are done in another way.
+    """
+
+    def __init__(self, images: list[Annotated], space: SearchSpace, resize: Resize) -> None:
+        # Many times over, so that epochs, at whose ends workers stop, are long.
+        self.images, self.space, self.resize = images * 20, space, resize
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[torch.Tensor, np.ndarray]]:
+        """A batch, as the only entry of a list: images of many sizes cannot just be stacked."""
+        images, boxes, labels = zip(*(self.one(index) for index in indices), strict=True)
+        return [(network_inputs(images), padded(list(boxes), list(labels))["boxes"])]
+
+    def one(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        annotated = self.images[index]
+        boxes, labels = annotated.objects()
+        image, boxes = resized(annotated.read(), boxes, self.resize)
+        if random.random() < 0.5:
+            image, boxes = flipped(image, boxes)
+        policy = [[random.randrange(len(self.space)) for _ in range(self.space.depth)]]
+        seed = random.getrandbits(60)
+        plans = plan_boxes([image.shape[:2]], [boxes], [labels], policy, self.space, seed)
+        image = with_pillow(np.ascontiguousarray(image), plans.deeds[0], self.space.fill)
+        return image, plans.boxes[0], plans.labels[0]
