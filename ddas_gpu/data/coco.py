@@ -108,7 +108,8 @@ def open_coco(root: Path, split: str = "train2017", *, keep_empty: bool = True) 
     for image in sorted(images, key=lambda image: image["id"]):
         if image["file_name"] not in present:
             raise ValueError(f"{path} names the image {image['file_name']}, not in {folder}")
-        found.append(_annotated(folder / image["file_name"], image, rows[image["id"]]))
+        size = _size(image, f"{path}: image {image['file_name']}")
+        found.append(_annotated(folder / image["file_name"], size, rows[image["id"]]))
     if not keep_empty:
         found = [image for image in found if len(image.objects()[0])]
     if not found:
@@ -162,9 +163,20 @@ def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tu
     return x, y, width, height, label, area, bool(annotation.get("iscrowd", 0))
 
 
-def _annotated(file: Path, image: dict[str, Any], rows: list[tuple]) -> Annotated:
+def _size(image: dict[str, Any], where: str) -> tuple[int, int]:
+    """Height and width."""
+    sides = image["height"], image["width"]
+    if not all(isinstance(side, (int, float)) and 1 <= side < 2**31 for side in sides):
+        raise ValueError(
+            f"{where} needs a height and a width of 1 pixel or more, "
+            f"not {sides[0]!r} and {sides[1]!r}"
+        )
+    return int(sides[0]), int(sides[1])
+
+
+def _annotated(file: Path, size: tuple[int, int], rows: list[tuple]) -> Annotated:
     table = np.array(rows, dtype=np.float64).reshape(-1, 7)
-    height, width = int(image["height"]), int(image["width"])
+    height, width = size
     corners = np.concatenate([table[:, :2], table[:, :2] + table[:, 2:4]], axis=1)
     boxes = np.clip(corners, 0, [width, height, width, height])
     real = (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])

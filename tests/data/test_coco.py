@@ -39,6 +39,10 @@ def instances(*annotations: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"images": images, "annotations": numbered, "categories": CATEGORIES} | changes
 
 
+def sized(width: Any, height: Any) -> dict[str, Any]:
+    return {"id": 5, "file_name": "a.png", "width": width, "height": height}
+
+
 def box(x: float, y: float, w: float, h: float, image: int = 5, category: int = 3, **more) -> dict:
     return {"image_id": image, "category_id": category, "bbox": [x, y, w, h], **more}
 
@@ -122,6 +126,8 @@ def test_crowds_are_kept_apart(tmp_path):
         (instances(box(0, 0, 5, 5) | {"bbox": [1, 2]}), "not \\[1, 2\\]"),
         (instances(box(0, 0, 5, 5) | {"bbox": None}), "not None"),
         (instances(images=[]), "has no images"),
+        (instances(images=[sized(0, 30)]), "image a.png needs a height and .* not 30 and 0"),
+        (instances(images=[sized("40", 30)]), "image a.png needs .* not 30 and '40'"),
     ],
 )
 def test_files_of_another_format(content, said, tmp_path):
