@@ -100,11 +100,11 @@ def candidate_pictures(
 
 
 def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
-    """Every sample clean, under a policy of the first epoch and under one of the last."""
+    """Every sample clean, under a policy of the first epoch and, if it is another, of the last."""
     clean, everyone = clean_views(samples), np.arange(len(samples.images))
-    last = len(schedule.p_o) - 1
-    titles = [f"epoch {epoch + 1}" for epoch in (0, last)]
-    drawn = [draw_policies(schedule, epoch, len(clean)) for epoch in (0, last)]
+    epochs = sorted({0, len(schedule.p_o) - 1})
+    titles = [f"epoch {epoch + 1}" if len(epochs) > 1 else "every epoch" for epoch in epochs]
+    drawn = [draw_policies(schedule, epoch, len(clean)) for epoch in epochs]
     changed = [augmented_views(samples, everyone, p, schedule.space) for p in drawn]
     figures = []
     for i, name in enumerate(samples.names):
@@ -114,7 +114,7 @@ def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
             alt = f"{name} under {', then '.join(ops)}"
             cells.append(_cell(title, picture(images[i], alt), *ops))
         figures.append(el("li", cells))
-    shares = share_from_to(schedule.p_tp)
+    shares = share_from_to(schedule.p_tp)[: len(epochs)]
     heads = [
         el("b", title, el("small", f"{share} of the images"))
         for title, share in zip(titles, shares, strict=True)

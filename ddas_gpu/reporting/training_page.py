@@ -92,6 +92,8 @@ def _policy(run: TrainingRun) -> Html | None:
     if run.schedule is None or run.samples is None:
         return None
     lead = "Training images under policies of the first and of the last entry of the schedule."
+    if len(run.schedule.p_tp) == 1:
+        lead = "Training images under policies that the schedule has for every epoch."
     return section("What the network saw", lead, sample_sheet(run.schedule, run.samples))
 
 

@@ -180,14 +180,14 @@ def test_the_report_draws_the_boxes_before_and_after(whole):
     page = (whole / "report.html").read_text()
     sheet = page[page.index('class="sheet"') :]
     pictures = re.findall(r"data:image/png;base64,([^\"]+)", sheet)
-    assert len(pictures) == 3 * 8
+    assert len(pictures) == 2 * 8  # the policies of the one epoch
     yellow = []
     for data in pictures:
         shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
         yellow.append((shown == (255, 221, 0)).all(-1).any())
     with_boxes = [len(boxes) > 0 for boxes in run.samples.boxes]
-    assert yellow[::3] == with_boxes
-    assert sum(yellow[1::3]) + sum(yellow[2::3]) > 0
+    assert yellow[::2] == with_boxes
+    assert sum(yellow[1::2]) > 0
 
 
 @pytest.mark.parametrize(
