@@ -13,12 +13,13 @@ Neither needs the parameters again, so an optimizer may step them in place befor
 random numbers are drawn once, in the constructor; nothing is replayed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
 
+from ddas_gpu.gradients.capture import CapturedCall
 from ddas_gpu.gradients.passes import CannotFold, UsedElsewhere, fold, folding_pays, in_turn
 from ddas_gpu.gradients.versions import Tensors, Versions
 
@@ -61,20 +62,30 @@ class LayerwiseGradients:
                 versions.rewind()
                 uncovered |= error.names
 
-    @torch.no_grad()
     def weighted(self, weights: torch.Tensor) -> Tensors:
         """{name: Σ_l w_l g_l}, weights (L+1,)."""
-        gradients = self._split(weights.to(self._kept) @ self._kept)
-        for call in self._calls:
-            # Added without a name of its own: it would live on while the next one is computed.
-            if call.parameter in gradients:
-                gradients[call.parameter] += call.weight_gradient(weights)
-            else:
-                gradients[call.parameter] = call.weight_gradient(weights)
-        return {
-            name: gradients[name] if name in gradients else self._kept.new_zeros(shape)
-            for name, shape in self._shapes.items()
+        parts = dict(self.weighted_parts(weights))
+        return {name: parts[name] for name in self._shapes}
+
+    @torch.no_grad()
+    def weighted_parts(self, weights: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same as (name, gradient): first what is kept, then one big weight after another."""
+        yield from self._split(weights.to(self._kept) @ self._kept).items()
+        calls: dict[str, list[CapturedCall]] = {
+            name: [] for name in self._shapes if name not in self._kept_names
         }
+        for call in self._calls:
+            calls[call.parameter].append(call)
+        for name, uses in calls.items():
+            if not uses:
+                yield name, self._kept.new_zeros(self._shapes[name])
+                continue
+            gradient = uses[0].weight_gradient(weights)
+            for call in uses[1:]:
+                # Added without a name of its own: it would live on while the next is computed.
+                gradient += call.weight_gradient(weights)
+            yield name, gradient
+            del gradient
 
     def _split(self, flat: torch.Tensor) -> Tensors:
         """(n,) kept values -> {name: tensor}, views of it."""
