@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from ddas_gpu import torchrun
+from ddas_gpu.errors import is_mine_to_tell, sentence
 from ddas_gpu.grouped_settings import Own
 from ddas_gpu.settings import FREE_TO_CHANGE
 
@@ -28,21 +30,12 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
     except (ValueError, ArithmeticError, OSError) as error:
         # The pipelines speak of their argument, which is a flag here.
         told = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
-        print(f"{program}: {told}", file=sys.stderr)
+        if is_mine_to_tell(error):
+            print(f"{program}: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped before the first step: there is nothing to resume", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def sentence(error: Exception) -> str:
-    """One line that says what is wrong and what to do."""
-    if isinstance(error, OSError) and error.strerror:
-        place = f": {error.filename}" if error.filename else ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"the disk is full{place}: free some space, then go on with --resume"
-        return f"{error.strerror}{place}"
-    return " ".join(str(error).split())
 
 
 def first_look(argv: list[str], **own: Any) -> argparse.Namespace:
@@ -73,24 +66,44 @@ def parse(
     """The flags over the defaults of a `fresh` run or, with --resume, over those `of_run`."""
 
     def flags(defaults: Own) -> Own:
-        return tyro.cli(
-            type(defaults),
-            prog=program,
-            args=argv,
-            default=defaults,
-            config=(tyro.conf.OmitArgPrefixes,),
-        )
+        with quiet_but_on_one_rank():
+            return tyro.cli(
+                type(defaults),
+                prog=program,
+                args=argv,
+                default=defaults,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
 
-    if first.resume:
+    if first.resume or restarted(first.out):
         if first.out is None:
             raise ValueError("--resume needs --out, the folder of the run to go on with")
         before = of_run(first.out)
         settings = flags(before.replace(out=first.out, resume=True))
         refuse_changes(before, settings)
     else:
-        settings = flags(fresh())
+        settings = flags(fresh()).replace(ranks=torchrun.count())
     settings.check()
     return settings
+
+
+@contextmanager
+def quiet_but_on_one_rank() -> Iterator[None]:
+    """One help, or one complaint about the flags, a machine."""
+    with open(os.devnull, "w") as nowhere, ExitStack() as stack:
+        if torchrun.local_rank() > 0:
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        yield
+
+
+def restarted(out: Path | None) -> bool:
+    """Whether torchrun has started the ranks of the run in `out` again after a failure."""
+    if out is None:
+        if torchrun.most_restarts():
+            raise ValueError("torchrun --max-restarts needs --out, to find the run again")
+        return False
+    return torchrun.restarts() > 0 and (out / "config.json").exists()
 
 
 def refuse_changes(before: Own, after: Own) -> None:
@@ -114,17 +127,29 @@ def prepare(run: Any) -> torch.device:
 
     from ddas_gpu import ops
 
-    threads = run.threads or len(os.sched_getaffinity(0))
+    threads = run.threads or max(1, len(os.sched_getaffinity(0)) // torchrun.local_count())
     torch.set_num_threads(threads)
     ops.set_num_threads(threads)
     found = torch.cuda.is_available()
     if run.device == "cuda" and not found:
         raise ValueError("--device cuda, but torch finds no CUDA GPU here: take --device cpu")
-    return torch.device("cuda" if found and run.device != "cpu" else "cpu")
+    if not found or run.device == "cpu":
+        return torch.device("cpu")
+    if not torchrun.launched():
+        return torch.device("cuda")
+    if torchrun.local_count() > torch.cuda.device_count():
+        raise ValueError(
+            f"{torchrun.local_count()} ranks, but {torch.cuda.device_count()} GPUs on this "
+            "machine: torchrun --nproc-per-node takes at most one rank a GPU"
+        )
+    device = torch.device("cuda", torchrun.local_rank())
+    torch.cuda.set_device(device)
+    return device
 
 
 def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:
     """Say how to go on after a signal; the exit code."""
     again = f"{program} --resume --out {shlex.quote(str(folder))}"
-    print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)
+    if torchrun.rank() == 0:
+        print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)
     return 128 + received

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import threading
 import time
 from types import FrameType
 
+from ddas_gpu.distributed.agreement import digest, require_same
+from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.progress import Progress
 from ddas_gpu.runs import POLICY, RunFolder
 from ddas_gpu.searching import Search
@@ -34,8 +37,15 @@ class Interrupts:
         signal.signal(number, self._before[self.received])
 
 
+def agreed(ranks: Ranks, received: signal.Signals | None) -> signal.Signals | None:
+    """A signal that any rank has received: all must stop after the same step."""
+    number = ranks.largest(received or 0)
+    return signal.Signals(number) if number else None
+
+
 def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
     """Search to the end and write the policy; or return the signal that came before."""
+    ranks = search.ranks
     data = [search.train.fingerprint(), search.validation.fingerprint()]
     seconds = search.settings.run.checkpoint_seconds
 
@@ -43,26 +53,53 @@ def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
         folder.save_checkpoint({"data": data, "search": search.state_dict()})
         return time.monotonic()
 
-    state = folder.load_checkpoint()
-    if state is not None:
-        if state["data"] != data:
-            raise ValueError(
-                f"the run in {folder.path} was started with other images than there are now"
-            )
-        search.load_state_dict(state["search"])
-    folder.start_metrics(search.steps)
-    last = checkpoint()
-    progress = Progress(search.space, search.steps, search.total_steps, search.steps_per_epoch)
+    with ranks.together():
+        _restore(search, folder, data)
+        folder.start_metrics(search.steps)
+        last = checkpoint()
+    require_same(ranks, {"numbers of steps in its checkpoint": search.steps})
+    ranks.copy_from_first(search.model.state_dict().values())
+    stream = None if ranks.first else io.StringIO()
+    total, an_epoch = search.total_steps, search.steps_per_epoch
+    progress = Progress(search.space, search.steps, total, an_epoch, stream)
+    received = None
     with Interrupts() as interrupts, progress:
-        while not search.finished and interrupts.received is None:
+        while not search.finished and received is None:
             metrics = search.step()
             folder.add_metrics(metrics)
             progress.update(metrics, search.parameters.op_probabilities)
             end_of_epoch = search.steps % search.steps_per_epoch == 0
+            if end_of_epoch:
+                require_same_state(search)
             if end_of_epoch or time.monotonic() - last >= seconds:
                 last = checkpoint()
+            received = agreed(ranks, interrupts.received)
         if not search.finished:
             checkpoint()
-            return interrupts.received
-    search.schedule().save(folder.path / POLICY)
+            return received
+    if folder.writes:
+        search.schedule().save(folder.path / POLICY)
     return None
+
+
+def _restore(search: Search, folder: RunFolder, data: list[int]) -> None:
+    """Go on from the last checkpoint, if there is one."""
+    state = folder.load_checkpoint()
+    if state is None:
+        return
+    if state["data"] != data:
+        raise ValueError(
+            f"the run in {folder.path} was started with other images than there are now"
+        )
+    search.load_state_dict(state["search"])
+
+
+def require_same_state(search: Search) -> None:
+    """All ranks have taken the same steps, bit by bit; if not, the last checkpoint is the last
+    thing to trust."""
+    if search.ranks.count == 1:
+        return
+    alpha = (search.parameters.alpha_tp, search.parameters.alpha_o)
+    facts = {"policy parameters (α)": digest(alpha), "weights": digest(search.weights)}
+    when = f" after epoch {search.steps // search.steps_per_epoch}"
+    require_same(search.ranks, facts, when)

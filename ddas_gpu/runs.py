@@ -45,20 +45,26 @@ def read_settings(folder: Path) -> SearchSettings:
 
 
 class RunFolder:
-    """A run's folder, held by this process alone.
+    """A run's folder, held by this process alone, or by rank 0 for all.
 
-    The lock is on config.json, and the system lets go of it even if the process is killed.
+    The lock is on config.json, and the system lets go of it even if the process is killed. Other
+    ranks have it with writes=False: what they are told to write, rank 0 writes.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock: IO[bytes] = open(path / CONFIG, "rb")
+    def __init__(self, path: Path, writes: bool = True) -> None:
+        self.path, self.writes = path, writes
+        self._metrics: IO[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+        if not writes:
+            if not (path / CONFIG).exists():
+                raise ValueError(f"{path} cannot be seen here: --out must be on a shared disk")
+            return
+        self._lock = open(path / CONFIG, "rb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.close()
             raise ValueError(f"another process is working on {path}") from None
-        self._metrics: IO[bytes] | None = None
 
     @classmethod
     def create(cls, settings: SearchSettings, train: SearchSet, validation: SearchSet) -> RunFolder:
@@ -85,9 +91,9 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-        self._lock.close()
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
 
     @property
     def finished(self) -> bool:
@@ -98,6 +104,8 @@ class RunFolder:
 
         Steps after the last checkpoint are done again; their lines would be there twice.
         """
+        if not self.writes:
+            return
         path = self.path / METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         if len(lines) < steps:
@@ -108,12 +116,15 @@ class RunFolder:
 
     def add_metrics(self, metrics: dict[str, Any]) -> None:
         """One line; it reaches the system at once, so a killed process does not lose it."""
-        assert self._metrics is not None
+        if self._metrics is None:
+            return
         self._metrics.write(json.dumps(metrics).encode() + b"\n")
         self._metrics.flush()
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint by `state`, once the metrics up to it are on the disk."""
+        if not self.writes:
+            return
         if self._metrics is not None:
             os.fsync(self._metrics.fileno())
         buffer = io.BytesIO()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddas_gpu.searching import Search
 
 PROGRAM = "python -m ddas_gpu.search"
+IMAGES = ("training images", "validation images")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,27 +54,40 @@ def run(settings: SearchSettings) -> int:
     device = prepare(settings.run)
     # Everything below needs torch, which takes seconds to import.
     from ddas_gpu.data import proxy_sets
+    from ddas_gpu.distributed.agreement import require_same_start
+    from ddas_gpu.distributed.folders import open_for_all
+    from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report import write_report
     from ddas_gpu.running import carry_out
     from ddas_gpu.runs import RunFolder, check_free
     from ddas_gpu.searching import Search
 
-    if settings.run.out is not None and not settings.run.resume:
-        check_free(settings.run.out)
-    search = Search(settings, space, *proxy_sets(settings.data, settings.run.seed), device)
-    if settings.run.resume:
-        folder = RunFolder(settings.run.out)
-    else:
-        folder = RunFolder.create(settings, search.train, search.validation)
-    with folder:
-        print(
-            f"searching {len(space)} candidates in {search.total_steps} steps: {folder.path}",
-            file=sys.stderr,
-        )
-        received = carry_out(search, folder)
-        if received is not None:
-            return stopped(PROGRAM, received, folder.path, search.steps)
-        _tell(search, folder.path, write_report(folder.path))
+    out, resume = settings.run.out, settings.run.resume
+
+    def open_folder() -> RunFolder:
+        if resume:
+            return RunFolder(out)
+        return RunFolder.create(settings, search.train, search.validation)
+
+    with joined(device, settings.run.timeout) as ranks:
+        with ranks.together():
+            if ranks.first and out is not None and not resume:
+                check_free(out)
+            sets = proxy_sets(settings.data, settings.run.seed)
+            search = Search(settings, space, *sets, device, ranks)
+        require_same_start(ranks, settings, dict(zip(IMAGES, sets, strict=True)))
+        with open_for_all(ranks, open_folder, RunFolder, new=not resume) as folder:
+            if ranks.first:
+                print(
+                    f"searching {len(space)} candidates in {search.total_steps} steps: "
+                    f"{folder.path}",
+                    file=sys.stderr,
+                )
+            received = carry_out(search, folder)
+            if received is not None:
+                return stopped(PROGRAM, received, folder.path, search.steps)
+            if ranks.first:
+                _tell(search, folder.path, write_report(folder.path))
     return 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,9 @@ import torch
 from ddas_gpu import streams
 from ddas_gpu.augmentation_parameters import AugmentationParameters, draw_policies
 from ddas_gpu.data import DataSet
+from ddas_gpu.distributed.buckets import MeanGradient
+from ddas_gpu.distributed.ranks import ALONE, Ranks
+from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.learning_rates import learning_rate
 from ddas_gpu.policy import PolicySchedule
@@ -27,10 +31,6 @@ if TYPE_CHECKING:
     from ddas_gpu.detection import DetectionSet
 
 
-class Diverged(ArithmeticError):
-    """A loss is no longer a number; going on would only poison α."""
-
-
 def rewards(dots: torch.Tensor) -> torch.Tensor:
     """r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
 
@@ -40,7 +40,12 @@ def rewards(dots: torch.Tensor) -> torch.Tensor:
 
 
 class Search:
-    """The state of a search, and the step that moves it; knows nothing of files."""
+    """The state of a search, and the step that moves it; knows nothing of files.
+
+    Every rank computes its share of a step's batches. What is not linear in the images is then
+    made of the means over all ranks, so that all of them take the step that one rank with the
+    whole batches would. (Only batch norm, if it is not frozen, sees no more than its own share.)
+    """
 
     def __init__(
         self,
@@ -49,14 +54,18 @@ class Search:
         train: DataSet | DetectionSet,
         validation: DataSet | DetectionSet,
         device: torch.device | str = "cpu",
+        ranks: Ranks = ALONE,
     ) -> None:
         self.settings, self.space = settings, space
         self.train, self.validation = train, validation
-        self.device = torch.device(device)
+        self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
-        self.steps_per_epoch = len(train) // settings.training.batch
+        training, at_start = settings.training, settings.run.ranks
+        self.share = ranks.share("--batch", training.batch, at_start)
+        self.val_share = ranks.share("--val-batch", training.val_batch, at_start)
+        self.steps_per_epoch = len(train) // self.share.whole
         self.total_steps = settings.training.epochs * self.steps_per_epoch
-        self.task = task_for(settings, train, validation, self.device)
+        self.task = task_for(settings, train, validation, self.device, ranks)
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         self.model = self.task.build_model().train()
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -86,13 +95,14 @@ class Search:
         step, watch = self.steps, Stopwatch(self.device)
         learning_rate = self.learning_rate(step)
         # For models that draw themselves (dropout, Shake-Shake).
-        torch.manual_seed(streams.number(self.seed, Stream.MODEL, step))
+        own = (self.ranks.rank,) if self.ranks.rank else ()
+        torch.manual_seed(streams.number(self.seed, Stream.MODEL, step, *own))
         clean = self.training_batch(step)
         watch.lap("data")
         policies = self.draw_policies(step)
         signs = streams.number(self.seed, Stream.SIGNS, step)
         holes = streams.generator(self.seed, Stream.HOLES, step)
-        versions = self.task.versions(clean, policies, self.space, signs, holes)
+        versions = self.task.versions(clean, policies, self.space, signs, holes, self.share)
         watch.lap("augment")
         gradients = PolicyGradients(
             self.model,
@@ -101,21 +111,29 @@ class Search:
             versions.targets,
             method=self.settings.training.gradients,
         )
-        losses = gradients.losses.tolist()
+        losses, unchanged = self.over_all_ranks(gradients.losses, versions.unchanged)
         self.require_finite("training loss", *losses)
         shares = self.parameters.weights(policies)
-        self.descend(gradients.weighted(shares), learning_rate)
+        gradient = self.mean_gradient()
+        for name, part in gradients.weighted_parts(shares):
+            gradient.add(name, part)
         watch.lap("gradients")
-        validation_loss, direction = self.validation_gradient(step)
+        # Read while the gradient is on its way.
+        validation_batch = self.validation_batch(step)
+        watch.lap("validation")
+        self.descend(gradient.result(), learning_rate)
+        watch.lap("gradients")
+        validation_loss, direction = self.validation_gradient(*validation_batch)
         self.require_finite("validation loss", validation_loss)
         watch.lap("validation")
-        dots = gradients.dot(direction)
+        # The mean of g_val · g_l is g_val · (the mean of g_l): only the products need to travel.
+        dots = self.ranks.mean(gradients.dot(direction))
         watch.lap("dot")
         reward = rewards(dots.to("cpu", torch.float64))
         self.require_finite("gradient of the validation loss", *reward.tolist())
         # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
         # may say otherwise, and Z_g would blow that up to the size of a real signal.
-        reward[versions.unchanged] = 0.0
+        reward[unchanged] = 0.0
         self.parameters.update(policies, reward)
         watch.lap("update")
         self.steps += 1
@@ -133,16 +151,38 @@ class Search:
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
             "seconds": watch.seconds,
-            "images": versions.inputs.shape[:2].numel() + self.settings.training.val_batch,
+            "images": len(versions.inputs) * self.share.whole + self.val_share.whole,
         }
 
     def training_batch(self, step: int) -> Any:
         """The clean batch of a step, as the task has it: images with labels, or with boxes."""
         epoch, place = divmod(step, self.steps_per_epoch)
         order = streams.generator(self.seed, Stream.TRAINING_ORDER, epoch)
-        indices = batch_of(order, len(self.train), place, self.settings.training.batch)
+        indices = batch_of(order, len(self.train), place, self.share.whole)
         crops = streams.generator(self.seed, Stream.CROPS, step)
-        return self.task.clean_batch(indices, crops)
+        return self.task.clean_batch(indices, crops, self.share)
+
+    def validation_batch(self, step: int) -> tuple[torch.Tensor, Any]:
+        """Inputs and targets of a step's validation images."""
+        size = self.val_share.whole
+        cycle, place = divmod(step, len(self.validation) // size)
+        order = streams.generator(self.seed, Stream.VALIDATION_ORDER, cycle)
+        indices = batch_of(order, len(self.validation), place, size)
+        crops = streams.generator(self.seed, Stream.CROPS, step)
+        return self.task.validation_batch(indices[self.val_share.rows], crops)
+
+    def over_all_ranks(
+        self, losses: torch.Tensor, unchanged: torch.Tensor
+    ) -> tuple[list[float], torch.Tensor]:
+        """The mean losses (L̂ + 1,), and which policies have changed no image of any rank (L̂,)."""
+        changed = (~unchanged).to(losses)
+        means = self.ranks.mean(torch.cat([losses, changed]))
+        return means[: len(losses)].tolist(), means[len(losses) :].cpu() == 0
+
+    def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
+        """For a gradient of the weights, whose parts come in this order."""
+        pairs = list(zip(self.names, self.weights, strict=True))
+        return MeanGradient(self.ranks, dict(pairs[::-1] if last_layer_first else pairs))
 
     def draw_policies(self, step: int) -> np.ndarray:
         """φ_1 … φ_L̂ of a step, (L̂, N_o)."""
@@ -171,23 +211,27 @@ class Search:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def validation_gradient(self, step: int) -> tuple[float, dict[str, torch.Tensor]]:
+    def validation_gradient(
+        self, inputs: torch.Tensor, targets: Any
+    ) -> tuple[float, dict[str, torch.Tensor]]:
         """L_val and its gradient at the present θ, batch norm in training mode.
 
         The pass runs on copies of the buffers, because the running statistics are the clean
-        batches'.
+        batches'. Each layer's gradient sets off for the other ranks while the layers before it
+        are computed.
         """
-        size = self.settings.training.val_batch
-        cycle, place = divmod(step, len(self.validation) // size)
-        order = streams.generator(self.seed, Stream.VALIDATION_ORDER, cycle)
-        indices = batch_of(order, len(self.validation), place, size)
-        crops = streams.generator(self.seed, Stream.CROPS, step)
-        inputs, targets = self.task.validation_batch(indices, crops)
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         outputs = torch.func.functional_call(self.model, buffers, (inputs,))
         loss = self.task.loss(outputs, targets)
-        gradient = torch.autograd.grad(loss, self.weights)
-        return loss.item(), dict(zip(self.names, gradient, strict=True))
+        gradient = self.mean_gradient(last_layer_first=True)
+        hooks = [
+            weight.register_hook(partial(gradient.add, name))
+            for name, weight in zip(self.names, self.weights, strict=True)
+        ]
+        torch.autograd.grad(loss, self.weights)
+        for hook in hooks:
+            hook.remove()
+        return self.ranks.mean(loss.detach()).item(), gradient.result()
 
     def require_finite(self, what: str, *values: float) -> None:
         if not all(math.isfinite(value) for value in values):
@@ -239,5 +283,5 @@ class Stopwatch:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         now = time.perf_counter()
-        self.seconds[stage] = now - self._last
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import tyro
+
 from ddas_gpu.box_spaces import check_space
 from ddas_gpu.grouped_settings import GroupedSettings
 from ddas_gpu.ops.table import PixelScale
@@ -97,9 +99,9 @@ class TrainingSettings:
     epochs: int = 20
     """Passes over the training images."""
     batch: int = 32
-    """Training images in a step."""
+    """Training images in a step; with torchrun on each rank."""
     val_batch: int = 256
-    """Validation images in a step."""
+    """Validation images in a step; with torchrun on each rank."""
     lr: float = 0.05
     """SGD's learning rate at the start."""
     lr_schedule: Literal["cosine", "step"] = "cosine"
@@ -130,6 +132,11 @@ class RunSettings:
     """CPU threads; without this all cores we may use."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; one is written after every epoch anyway."""
+    timeout: float = 600.0
+    """With torchrun: seconds to wait for the other ranks before giving up."""
+    ranks: tyro.conf.Suppress[tyro.conf.Fixed[int]] = 1
+    """Ranks at the start of the run. A step takes --batch images of each, also when the run is
+    resumed on more or fewer."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +168,10 @@ class SearchSettings(GroupedSettings):
         if not all(0 <= beta < 1 for beta in self.policy.adam_betas):
             raise ValueError(f"--adam-betas lie in [0, 1), not {self.policy.adam_betas}")
         for batch, images in (("batch", "train_images"), ("val_batch", "val_images")):
-            if values[batch] > values[images]:
+            if values[batch] * self.run.ranks > values[images]:
+                on_all = f" on {self.run.ranks} ranks" if self.run.ranks > 1 else ""
                 raise ValueError(
-                    f"--{batch.replace('_', '-')} {values[batch]} is larger than the set, "
+                    f"--{batch.replace('_', '-')} {values[batch]}{on_all} is larger than the set, "
                     f"--{images.replace('_', '-')} {values[images]}"
                 )
 
@@ -187,7 +195,7 @@ class SearchSettings(GroupedSettings):
 
 
 # What a resumed run may have otherwise than before.
-FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds")
+FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "timeout")
 
 POSITIVE = (
     *("train_images", "val_images", "image_size", "policies", "depth", "epochs", "batch"),
@@ -198,6 +206,7 @@ POSITIVE = (
         "lr_apply",
         "smoothing",
         "checkpoint_seconds",
+        "timeout",
         "classes",
         "threads",
         "anchor_scale",

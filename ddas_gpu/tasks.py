@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
+    from ddas_gpu.distributed.ranks import Ranks
     from ddas_gpu.distributed.shares import Share
     from ddas_gpu.settings import SearchSettings
     from ddas_gpu.space import SearchSpace
@@ -70,12 +71,14 @@ class Task(Protocol):
         ...
 
 
-def task_for(settings: SearchSettings, train: Any, validation: Any, device: torch.device) -> Task:
+def task_for(
+    settings: SearchSettings, train: Any, validation: Any, device: torch.device, ranks: Ranks
+) -> Task:
     """The task that these images are for."""
     if settings.data.data == "coco":
         from ddas_gpu.detection.task import Detection
 
-        return Detection(settings, train, validation, device)
+        return Detection(settings, train, validation, device, ranks)
     from ddas_gpu.classification import Classification
 
     return Classification(settings, train, validation, device)

@@ -68,7 +68,7 @@ def validation_batch(search: Search, step: int) -> tuple[torch.Tensor, torch.Ten
         return real(indices, generator)
 
     object.__setattr__(search.validation, "batch", watch)
-    search.validation_gradient(step)
+    search.validation_batch(step)
     object.__setattr__(search.validation, "batch", real)
     images = torch.from_numpy(search.validation.images[taken[0]])
     return search.task.normalise(images), torch.from_numpy(search.validation.labels[taken[0]])

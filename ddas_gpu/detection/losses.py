@@ -16,7 +16,7 @@ def detection_loss(
 ) -> torch.Tensor:
     """The focal loss of the classes plus the smooth L1 loss of the boxes, per anchor of an object.
 
-    predictions as of `RetinaNet`, targets as of `targets_for`.
+    predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`.
     """
     classes = targets["classes"]
     objects = classes >= 0
@@ -25,6 +25,8 @@ def detection_loss(
         deltas, targets["deltas"][objects].to(deltas), reduction="sum", beta=BETA
     )
     of_classes = focal_loss(predictions["logits"], classes)
+    if "divisor" in targets:
+        return (of_classes + of_boxes) / targets["divisor"].to(of_classes)
     return (of_classes + of_boxes) / objects.sum().clamp(min=1)
 
 

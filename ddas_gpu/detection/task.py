@@ -10,7 +10,9 @@ from ddas_gpu.detection.batches import network_inputs
 from ddas_gpu.detection.detectors import build_detector
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.detection.object_counts import counted_on_all_ranks
 from ddas_gpu.detection.sets import DetectionSet, Examples
+from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.distributed.shares import Share
 from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.ops import augment_boxes
@@ -30,8 +32,10 @@ class Detection:
         train: DetectionSet,
         validation: DetectionSet,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.train, self.validation, self.device = train, validation, device
+        self.ranks = ranks
         self.settings = settings.training
 
     def build_model(self) -> nn.Module:
@@ -72,9 +76,10 @@ class Detection:
             Examples(*(column[start : start + size] for column in in_all))
             for start in range(0, len(in_all.images), size)
         ]
+        targets = [self._targets(version, inputs) for version in versions]
         return Versions(
             inputs.unflatten(0, (count + 1, size)),
-            [self._targets(version, inputs) for version in versions],
+            counted_on_all_ranks(targets, self.ranks),
             torch.tensor([same(version, batch) for version in versions[1:]]),
         )
 
@@ -84,7 +89,8 @@ class Detection:
         """Resized and normalised, nothing else: no policy, no flip."""
         examples = self.validation.batch(indices, generator)
         inputs = network_inputs(examples.images, self.device)
-        return inputs, self._targets(examples, inputs)
+        (targets,) = counted_on_all_ranks([self._targets(examples, inputs)], self.ranks)
+        return inputs, targets
 
     def _targets(self, examples: Examples, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         anchors = anchors_for(*inputs.shape[-2:], self.settings.anchor_scale).to(self.device)

@@ -1,0 +1,43 @@
+"""What went wrong, in one sentence."""
+
+from __future__ import annotations
+
+import errno
+
+from ddas_gpu import torchrun
+
+
+class Diverged(ArithmeticError):
+    """A loss is no longer a number; going on would only poison what was learned."""
+
+    on_all_ranks = True
+
+
+class Refused(ValueError):
+    """What the ranks of a run found out together: every one of them raises it."""
+
+    on_all_ranks = True
+
+
+class LostContact(ConnectionError):
+    """Another rank is gone, or has not answered for too long."""
+
+
+def is_mine_to_tell(error: Exception) -> bool:
+    """Whether this process says what went wrong, or another one does.
+
+    Before the ranks have met, flags or a missing folder are as wrong for all on a machine.
+    """
+    if getattr(error, "on_all_ranks", False):
+        return torchrun.rank() == 0
+    return torchrun.local_rank() == 0 or getattr(error, "of_one_rank", False)
+
+
+def sentence(error: Exception) -> str:
+    """One line that says what is wrong and what to do."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f": {error.filename}" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"the disk is full{place}: free some space, then go on with --resume"
+        return f"{error.strerror}{place}"
+    return " ".join(str(error).split())
