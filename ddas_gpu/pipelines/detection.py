@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ddas_gpu.box_spaces import check_space
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.detection.transforms import Resize
+from ddas_gpu.ops.boxes import MOST_BOXES
 from ddas_gpu.pipelines.building import check_epochs, make_pipeline, open_schedule, order_of
 from ddas_gpu.pipelines.detection_feed import DetectionFeed
 from ddas_gpu.pipelines.detection_plain import PlainDetections
@@ -61,7 +62,8 @@ def detection_pipeline(
     mean, std: of the channels, in levels of 0 … 255; by default ImageNet's.
     The rest is as in `training_pipeline`.
 
-    Images are padded at the right and below, to the largest of the batch in multiples of 32.
+    Images are padded at the right and below, to the largest of the batch in multiples of 32; so
+    are their boxes, to the most of the batch, at least one.
     """
     feed, order = prepare_detection(
         source,
@@ -147,10 +149,11 @@ def prepare_detection(
     """All that does not need DALI: what is in a batch, and which samples make up which batch."""
     check_epochs(epochs)
     policies = open_schedule(schedule) if training else None
-    if policies is not None:
-        check_space(policies.space, True, "schedule")
     made = make_detection_recipe(**recipe)
     images = open_annotated(source, split, keep_empty)
+    if policies is not None:
+        check_space(policies.space, True, "schedule")
+        check_counts(images)
     feed = DetectionFeed(
         images, made, training=training, seed=seed, schedule=policies, total_epochs=epochs
     )
@@ -171,3 +174,13 @@ def open_annotated(source: Any, split: str, keep_empty: bool) -> Sequence[Annota
     if not images:
         raise ValueError(f"no images{'' if keep_empty else ' with boxes'} to read")
     return images
+
+
+def check_counts(images: Sequence[Annotated]) -> None:
+    """A ValueError that names the image with too many boxes for a policy, before it is met."""
+    for image in images:
+        if len(image.boxes) > MOST_BOXES:
+            raise ValueError(
+                f"{image.file} has {len(image.boxes)} boxes; with a policy at most {MOST_BOXES} "
+                "are possible"
+            )

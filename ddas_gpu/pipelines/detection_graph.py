@@ -73,7 +73,7 @@ class AsAnnotated:
         try:
             for i, image in zip(odd, read_images([chosen[i] for i in odd]), strict=True):
                 encoded[i] = bitmap(image)
-        except ValueError as problem:
+        except Exception as problem:
             self.problems.append(problem)
         return encoded
 

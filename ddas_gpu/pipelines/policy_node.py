@@ -35,7 +35,7 @@ class PolicyNode:
         self._rows: list[np.ndarray] = []
 
     def __call__(self, images: list[Any]) -> list[Any]:
-        """Never raises, but notes the problem and leaves the images alone; see `Feed`."""
+        """Never raises, but notes the problem and leaves the images alone; see `BaseFeed`."""
         try:
             return self.augment(images, self.orders.popleft())
         except Exception as problem:

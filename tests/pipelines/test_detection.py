@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -281,6 +283,16 @@ def test_what_holds_no_images_with_boxes(arrays, schedule):
 def test_a_policy_for_classification_is_refused(annotated, schedule):
     with pytest.raises(ValueError, match="schedule: FlipLR moves pixels away from their boxes"):
         load(annotated, schedule)
+
+
+def test_too_many_boxes_for_a_policy_are_told_at_once(annotated, box_schedule):
+    columns = {"boxes": np.zeros((3000, 4)), "labels": np.zeros(3000, int)}
+    columns |= {"areas": np.ones(3000), "crowd": np.zeros(3000, bool)}
+    images = [*annotated, replace(annotated[0], **columns)]
+    message = f"{annotated[0].file} has 3000 boxes; with a policy at most 2048 are possible"
+    with pytest.raises(ValueError, match=message):
+        load(images, box_schedule)
+    assert max(int(batch.counts.max()) for batch in load(images)) == 3000
 
 
 def test_square_only_ops_on_other_shapes_are_refused_with_their_own_words(annotated):
