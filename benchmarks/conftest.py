@@ -6,7 +6,9 @@ import io
 import os
 import platform
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -139,11 +141,32 @@ def scalar_instructions(counter) -> dict[str, float]:
     return {name: counter.a_pixel(name, 224, "scalar") for name in OPS}
 
 
+def shared(name: str) -> Path:
+    """Where an archive of real data lies, if it is there."""
+    return Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data") / name
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory) -> Callable[[str], Path]:
+    """The folder that an archive of real data holds; skips where there is none."""
+
+    @lru_cache
+    def unpack(name: str) -> Path:
+        archive = shared(name)
+        if not archive.is_file():
+            pytest.skip(f"no real data: {archive} is missing; set DDAS_SHARED to its place")
+        folder = tmp_path_factory.mktemp(name.partition(".")[0])
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        return folder
+
+    return unpack
+
+
 @pytest.fixture(scope="session")
 def photographs() -> list[Image.Image]:
     """32 ImageNet photographs; without the data, noise over ramps stands in for them."""
-    folder = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
-    archive = folder / "imagenet_sample.tar"
+    archive = shared("imagenet_sample.tar")
     if not archive.is_file():
         rng = np.random.default_rng(0)
         ramp = np.linspace(0, 200, 300 * 400 * 3).reshape(300, 400, 3)

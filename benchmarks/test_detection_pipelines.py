@@ -5,10 +5,7 @@ The rules are those of test_pipelines.py: two threads or two workers each, and t
 
 from __future__ import annotations
 
-import os
 import random
-import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,21 +23,13 @@ from ddas_gpu.pipelines.detection_recipe import open_resize
 
 pytest.importorskip("nvidia.dali")
 
-ROOT = Path(__file__).resolve().parent.parent
 BATCH = 16
 SIZES = {"square": 512, "keep-ratio": (400, 667)}
 
 
-@pytest.fixture(scope="module")
-def coco_images(tmp_path_factory) -> list[Annotated]:
-    shared = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
-    archive = shared / "coco128.tar"
-    if not archive.is_file():
-        pytest.skip(f"no real data: {archive} is missing; set DDAS_SHARED to its place")
-    folder = tmp_path_factory.mktemp("coco")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
-    return open_coco(folder).images
+@pytest.fixture
+def coco_images(unpacked) -> list[Annotated]:
+    return open_coco(unpacked("coco128.tar")).images
 
 
 @pytest.mark.parametrize("name", SIZES)

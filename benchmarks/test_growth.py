@@ -1,4 +1,4 @@
-"""How cost grows with the batch, the image, the space, the policies and their depth.
+"""How cost grows with the batch, the image, the space, the policies, their depth, and the model.
 
 Each is a picture in benchmarks/growth/; a straight line of slope 1 is linear growth.
 """
@@ -12,12 +12,16 @@ import pytest
 from side_by_side import take_turns
 
 from ddas_gpu import SearchSpace
+from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import versions
+from ddas_gpu.searching import Search
+from ddas_gpu.settings import preset
 
 PICTURES = Path(__file__).parent / "growth"
 NOTE = (
-    "versions(): a batch and its versions under the policies, on the CPU. The exponent is the "
-    "slope over the upper half of the values, log against log: 1 is linear, 0 is no growth."
+    "versions(), a batch and its versions under the policies, on the CPU; the line of the weights "
+    "is whole steps of a search. The exponent is the slope over the upper half of the values, log "
+    "against log: 1 is linear, 0 is no growth."
 )
 
 
@@ -49,22 +53,41 @@ GROWTH = {
 def test_growth(what, benchmark, tables):
     values = GROWTH[what]
     batch = {"batch": 8} if what == "size" else {}
-    ways = {str(value): call(**{what: value}, **batch) for value in values}
-    times = take_turns(ways, rounds=7)
+    ways = {value: call(**{what: value}, **batch) for value in values}
+    power = 2 if what == "size" else 1  # a size is a side
+    label = what if what != "size" else "pixels (side)"
+    record(label, what, ways, power, benchmark, tables)
+
+
+def test_growth_with_the_model(device, benchmark, tables):
+    """Whole search steps of wider and wider networks, by how many weights they have."""
+    ways = {}
+    for width in (1, 2, 3, 4):
+        settings = preset("digits").replace(model=f"wrn-10-{width}", policies=3)
+        search = Search(settings, settings.search_space(), *proxy_sets(settings.data, 0), device)
+        ways[sum(weight.numel() for weight in search.weights)] = search.step
+    record("weights (search step)", "weights", ways, 1, benchmark, tables, rounds=3)
+
+
+def record(label: str, what: str, ways: dict, power: int, benchmark, tables, rounds=7) -> None:
+    """Time the ways, {value: call}; a line of the table and a picture."""
+    values = tuple(ways)
+    times = take_turns({str(value): way for value, way in ways.items()}, rounds)
     seconds = np.array([times[str(value)].median for value in values])
-    work = np.array(values, float) ** (2 if what == "size" else 1)  # a size is a side
+    work = np.array(values, float) ** power
     half = len(values) // 2
     slope = np.polyfit(np.log(work[half - 1 :]), np.log(seconds[half - 1 :]), 1)[0]
     cells = ", ".join(f"{v}: {s * 1e3:.2f}" for v, s in zip(values, seconds, strict=True))
-    tables.get_or_make("Growth", ("what", "value: ms", "exponent"), NOTE).add(
-        what if what != "size" else "pixels (side)", cells, f"{slope:.2f}"
-    )
-    draw_picture(what, values, seconds)
+    columns = ("what", "value: ms", "exponent")
+    tables.get_or_make("Growth", columns, NOTE).add(label, cells, f"{slope:.2f}")
+    draw_picture(what, label, values, seconds, power)
     benchmark.extra_info["exponent"] = slope
-    benchmark.pedantic(ways[str(values[0])], rounds=3)
+    benchmark.pedantic(ways[values[0]], rounds=1)
 
 
-def draw_picture(what: str, values: tuple[int, ...], seconds: np.ndarray) -> None:
+def draw_picture(
+    what: str, label: str, values: tuple[int, ...], seconds: np.ndarray, power: int
+) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -72,11 +95,10 @@ def draw_picture(what: str, values: tuple[int, ...], seconds: np.ndarray) -> Non
 
     PICTURES.mkdir(exist_ok=True)
     figure, axes = pyplot.subplots(figsize=(4, 3), layout="constrained")
-    power = 2 if what == "size" else 1
     linear = seconds[-1] * (np.array(values) / values[-1]) ** power
     axes.loglog(values, linear * 1e3, "--", color="grey", label="linear in the work")
     axes.loglog(values, seconds * 1e3, "o-", label="measured")
-    axes.set(xlabel=what, ylabel="ms", title=f"versions() by {what}")
+    axes.set(xlabel=label, ylabel="ms", title=f"time by {what}")
     axes.legend()
     figure.savefig(PICTURES / f"{what}.png", dpi=100)
     pyplot.close(figure)

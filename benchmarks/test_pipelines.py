@@ -7,10 +7,8 @@ rest and the batches made ahead are used up, so that no way works in another's t
 from __future__ import annotations
 
 import math
-import os
 import random
 import statistics
-import tarfile
 import time
 from functools import partial
 from pathlib import Path
@@ -31,7 +29,6 @@ from ddas_gpu.pipelines.images import IMAGENET_DEVIATION, IMAGENET_MEAN
 
 pytest.importorskip("nvidia.dali")
 
-ROOT = Path(__file__).resolve().parent.parent
 THREADS = 2
 DALI_DEVICES = {"cpu": "cpu", "cuda": "gpu"}
 MANY = 10_000  # epochs: no way comes to an end
@@ -43,16 +40,9 @@ NOTE = (
 COLUMNS = ("data", "way", "images/s", "quartiles", "time / ours", "CPU ms/image", "CPU / ours")
 
 
-@pytest.fixture(scope="module")
-def photographs_folder(tmp_path_factory) -> Path:
-    shared = Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data")
-    archive = shared / "imagenet_sample.tar"
-    if not archive.is_file():
-        pytest.skip(f"no real data: {archive} is missing; set DDAS_SHARED to its place")
-    folder = tmp_path_factory.mktemp("imagenet")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
-    return folder
+@pytest.fixture
+def photographs_folder(unpacked) -> Path:
+    return unpacked("imagenet_sample.tar")
 
 
 def even_schedule(space: SearchSpace, apply_probability: float) -> PolicySchedule:
