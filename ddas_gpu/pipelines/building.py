@@ -160,7 +160,7 @@ def prepare(
 ) -> tuple[Feed, Epochs]:
     """All that does not need DALI: what is in a batch, and which samples make up which batch."""
     check_epochs(epochs)
-    policies = open_schedule(schedule)
+    policies = open_schedule(schedule, training)
     images = open_images(root, on_bad_files)
     feed = Feed(
         images,
@@ -189,7 +189,11 @@ def make_pipeline(feed: BaseFeed, order: Epochs, device: str, **options: Any) ->
     return ImagePipeline(feed, order, gpu=on_gpu(device), **options)
 
 
-def open_schedule(schedule: PolicySchedule | str | Path | None) -> PolicySchedule | None:
+def open_schedule(
+    schedule: PolicySchedule | str | Path | None, training: bool
+) -> PolicySchedule | None:
+    if schedule is not None and not training:
+        raise ValueError("a schedule is for training: images to test on are not augmented")
     if schedule is None or isinstance(schedule, PolicySchedule):
         return schedule
     if isinstance(schedule, (str, Path)):

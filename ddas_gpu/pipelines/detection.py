@@ -148,7 +148,7 @@ def prepare_detection(
 ) -> tuple[DetectionFeed, Epochs]:
     """All that does not need DALI: what is in a batch, and which samples make up which batch."""
     check_epochs(epochs)
-    policies = open_schedule(schedule) if training else None
+    policies = open_schedule(schedule, training)
     made = make_detection_recipe(**recipe)
     images = open_annotated(source, split, keep_empty)
     if policies is not None:

@@ -87,8 +87,13 @@ def test_a_batch_is_what_it_says(annotated, box_schedule):
             assert (real <= torch.tensor([width, height] * 2) + 1e-4).all()
 
 
-def test_evaluation_is_in_order_without_flip_and_policy(annotated, box_schedule):
-    batches = load(annotated, box_schedule, training=False)
+def test_evaluation_takes_no_policy(annotated, box_schedule):
+    with pytest.raises(ValueError, match="images to test on are not augmented"):
+        load(annotated, box_schedule, training=False)
+
+
+def test_evaluation_is_in_order_and_without_flip(annotated):
+    batches = load(annotated, training=False)
     for _ in range(2):
         places = torch.cat([batch.ids.clone() for batch in batches])
         assert places.tolist() == list(range(len(annotated)))
@@ -116,9 +121,10 @@ def test_what_happens_to_an_image_does_not_depend_on_its_batch(annotated, box_sc
 
 @pytest.mark.parametrize("training", [True, False])
 def test_shards_are_disjoint_and_complete(annotated, box_schedule, training):
-    whole = by_image(load(annotated, box_schedule, training=training))
+    schedule = box_schedule if training else None
+    whole = by_image(load(annotated, schedule, training=training))
     settings = {"training": training, "batch_size": 2, "num_shards": 11}
-    shards = [by_image(load(annotated, box_schedule, shard_id=i, **settings)) for i in range(11)]
+    shards = [by_image(load(annotated, schedule, shard_id=i, **settings)) for i in range(11)]
     assert sum(map(len, shards)) == len(annotated)
     assert_same(whole, {place: image for shard in shards for place, image in shard.items()})
 

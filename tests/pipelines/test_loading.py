@@ -156,6 +156,11 @@ def test_evaluation_is_exact(arrays):
         np.testing.assert_array_equal(images.permute(0, 2, 3, 1).numpy(), arrays[0])
 
 
+def test_evaluation_takes_no_policy(arrays, schedule):
+    with pytest.raises(ValueError, match="images to test on are not augmented"):
+        loader(arrays, schedule, 8, epochs=1, training=False)
+
+
 def test_ranks_of_torch_distributed_share_the_data(arrays, schedule, tmp_path):
     torch.multiprocessing.spawn(_rank, (arrays, schedule, str(tmp_path)), nprocs=2)
     seen = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
