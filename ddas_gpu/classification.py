@@ -80,8 +80,8 @@ class Classification:
         inputs = self.normalise(self._to_device(images))
         return inputs, self._to_device(self.validation.labels[indices])
 
-    def _to_device(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def _to_device(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(array).to(self.device)
 
 
 def unchanged(pixels: torch.Tensor) -> torch.Tensor:

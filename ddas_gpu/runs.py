@@ -179,14 +179,14 @@ def _samples(train: SearchSet, count: int = 8) -> bytes:
     """Up to eight clean training images, evenly spread, for the report."""
     indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
     batch = train.batch(indices, np.random.default_rng(0))
-    if isinstance(batch, np.ndarray):
-        labels = train.labels[indices]
-        names = np.array([train.class_names[label] for label in labels])
-        arrays = {"images": batch, "labels": labels, "names": names}
-    else:
+    if isinstance(batch, tuple):  # with boxes
         from ddas_gpu.detection.samples import sample_arrays
 
         arrays = sample_arrays(batch, train.class_names)
+    else:
+        labels = train.labels[indices]
+        names = np.array([train.class_names[label] for label in labels])
+        arrays = {"images": torch.as_tensor(batch).cpu(), "labels": labels, "names": names}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

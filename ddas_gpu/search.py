@@ -73,7 +73,7 @@ def run(settings: SearchSettings) -> int:
         with ranks.together():
             if ranks.first and out is not None and not resume:
                 check_free(out)
-            sets = proxy_sets(settings.data, settings.run.seed)
+            sets = proxy_sets(settings.data, settings.run.seed, device.type)
             search = Search(settings, space, *sets, device, ranks)
         require_same_start(ranks, settings, dict(zip(IMAGES, sets, strict=True)))
         with open_for_all(ranks, open_folder, RunFolder, new=not resume) as folder:

@@ -1,4 +1,7 @@
-"""Images that stay in their files: DALI decodes, crops and mirrors each batch of a search."""
+"""Images that stay in their files: DALI decodes, crops and mirrors each batch of a search.
+
+On a GPU, if the search runs there: the pixels are made where the op bank takes them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from ddas_gpu.data.clean import ALL
 from ddas_gpu.data.folder import read_image
 
 if TYPE_CHECKING:
+    import torch
+
     from ddas_gpu.pipelines.searching import SearchImages
 
 LARGEST_BATCH = 1024
@@ -33,6 +38,7 @@ class FileSet:
     training: bool  # a random part of an image, mirrored if `flip`; else the middle
     flip: bool
     turns: int = 0  # by 90°
+    device: str = "cpu"  # "cpu" or "cuda"
 
     def check(self) -> None:
         """DALI cannot skip a broken file: name them before the search begins."""
@@ -47,10 +53,10 @@ class FileSet:
 
     def batch(
         self, indices: np.ndarray, generator: np.random.Generator, rows: slice = ALL
-    ) -> np.ndarray:
+    ) -> torch.Tensor:
         """The images at `indices`, or `rows` of them, cropped and mirrored: uint8 (B, H, W, 3)."""
         batch = self._decoder.batch(indices, generator, rows)
-        return np.ascontiguousarray(np.rot90(batch, self.turns, axes=(1, 2)))
+        return batch.rot90(self.turns, (1, 2)).contiguous()
 
     @cached_property
     def _decoder(self) -> SearchImages:
@@ -64,7 +70,7 @@ class FileSet:
             training=self.training,
             batch_size=min(LARGEST_BATCH, len(self.files)),
             flip=self.flip,
-            device="cpu",
+            device="gpu" if self.device == "cuda" else "cpu",
         )
 
     @cached_property

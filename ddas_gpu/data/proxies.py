@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def proxy_sets(
-    settings: DataSettings, seed: int
+    settings: DataSettings, seed: int, device: str = "cpu"
 ) -> tuple[DataSet | FileSet, DataSet | FileSet] | tuple[DetectionSet, DetectionSet]:
     """The training and the validation set of a search, disjoint; classes stratified.
 
     The validation images come out of the same training images or, with `val_root`, out of
-    another folder with the same classes.
+    another folder with the same classes. `device` is where files are decoded for each batch.
     """
     if settings.data == "coco":
         from ddas_gpu.detection.proxies import coco_sets
@@ -65,7 +65,8 @@ def proxy_sets(
             if not hasattr(origin, "files"):
                 raise ValueError(f"--decode each needs image files; {settings.data} has none here")
             files = [origin.files[index] for index in indices]
-            sets.append(FileSet(files, labels, class_names, size, transform is before, flip))
+            training = transform is before
+            sets.append(FileSet(files, labels, class_names, size, training, flip, device=device))
             sets[-1].check()
             continue
         images = origin.read(indices)

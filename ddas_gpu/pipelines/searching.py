@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.images import ImageFiles
@@ -90,8 +91,8 @@ class SearchImages:
 
     def batch(
         self, indices: np.ndarray, generator: np.random.Generator, rows: slice = slice(None)
-    ) -> Any:
-        """The images at `indices`, uint8 (B, H, W, 3): a numpy array, on a GPU a CuPy array.
+    ) -> torch.Tensor:
+        """The images at `indices`, uint8 (B, H, W, 3), where they were decoded.
 
         With `rows` only these of them, the same to the byte.
         """
@@ -102,15 +103,4 @@ class SearchImages:
             if self.flip:
                 given["flips"] = (generator.random(len(indices)) < 0.5).astype(np.int32)[rows]
         (images,) = self._pipeline.run(**given)
-        tensor = images.as_tensor()
-        if isinstance(tensor, _gpu_tensor()):
-            import cupy
-
-            return cupy.from_dlpack(tensor)
-        return np.array(tensor)
-
-
-def _gpu_tensor() -> type:
-    from nvidia.dali.backend import TensorGPU
-
-    return TensorGPU
+        return torch.from_dlpack(images.as_tensor()).clone()  # DALI uses its memory again
