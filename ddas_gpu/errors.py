@@ -38,6 +38,6 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"the disk is full{place}: free some space, then go on with --resume"
+            return f"the disk is full{place}: free some space; a run goes on with --resume"
         return f"{error.strerror}{place}"
     return " ".join(str(error).split())

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from ddas_gpu.commands import sentence
+from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.export"
 

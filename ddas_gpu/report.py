@@ -11,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from ddas_gpu.errors import sentence
 from ddas_gpu.files import write_atomically
 
 PROGRAM = "python -m ddas_gpu.report"
@@ -75,13 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
         return 2
     return 0
-
-
-def sentence(error: Exception) -> str:
-    """One line that says what is wrong."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return " ".join(str(error).split())
 
 
 if __name__ == "__main__":

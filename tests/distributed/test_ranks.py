@@ -19,7 +19,7 @@ def test_numbers_and_values_come_together(answers):
 
 def test_what_goes_wrong_on_one_rank_goes_wrong_on_all(answers):
     last = len(answers) - 1
-    full = "the disk is full: /out/config.json: free some space, then go on with --resume"
+    full = "the disk is full: /out/config.json: free some space; a run goes on with --resume"
     for answer in answers:
         found = answer["refusals"]
         assert found["one"] == f"rank {last}: {full}"
