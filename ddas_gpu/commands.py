@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from ddas_gpu import torchrun
-from ddas_gpu.errors import is_mine_to_tell, sentence
+from ddas_gpu.errors import LostContact, is_mine_to_tell, sentence
 from ddas_gpu.grouped_settings import Own
 from ddas_gpu.settings import FREE_TO_CHANGE
 
@@ -31,7 +31,9 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
         # The pipelines speak of their argument, which is a flag here.
         told = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
         if is_mine_to_tell(error):
-            print(f"{program}: {told}", file=sys.stderr)
+            print(f"{program}: {told}", file=sys.stderr, flush=True)
+        if isinstance(error, LostContact):
+            os._exit(2)  # threads that wait for the lost rank would now and then abort the exit
         return 2
     except KeyboardInterrupt:
         print("stopped before the first step: there is nothing to resume", file=sys.stderr)

@@ -126,9 +126,10 @@ def joined(device: torch.device, timeout: float) -> Iterator[Ranks]:
         yield Ranks(rank, count, device)
     except Exception as error:
         error.of_one_rank = True  # unless it is known to be all ranks'
+        if not isinstance(error, LostContact):
+            distributed.destroy_process_group()
         raise
-    finally:
-        distributed.destroy_process_group()
+    distributed.destroy_process_group()
 
 
 @contextmanager
