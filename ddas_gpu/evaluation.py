@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ddas_gpu.distributed.ranks import ALONE, Ranks
+
 
 @contextmanager
 def testing(
@@ -35,23 +37,27 @@ def evaluate(
     model: nn.Module,
     batches: Iterable[tuple[torch.Tensor, torch.Tensor]],
     weights: dict[str, torch.Tensor] | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, float]:
     """Mean loss and the shares of images whose class is the first guess, and among the first five.
 
-    The network runs in evaluation mode, with `weights` instead of its own if given.
+    The network runs in evaluation mode, with `weights` instead of its own if given. Every rank has
+    batches of its own; the numbers are those of all.
     """
     # float64 sums on the device: no waiting for each batch, no rounding over many.
-    loss = first = five = count = 0
+    sums = torch.zeros(4, dtype=torch.float64)  # loss, first guesses, among five, images
     with testing(model, weights) as outputs_of:
         for images, labels in batches:
             outputs = outputs_of(images).float()
-            loss = loss + F.cross_entropy(outputs, labels, reduction="sum").double()
+            loss = F.cross_entropy(outputs, labels, reduction="sum")
             guesses = outputs.topk(min(5, outputs.shape[1])).indices
             hits = guesses == labels[:, None]
-            first, five = first + hits[:, 0].sum(), five + hits.sum()
-            count += len(labels)
+            count = torch.full_like(loss, len(labels))
+            batch = torch.stack([loss, hits[:, 0].sum(), hits.sum(), count])
+            sums = sums.to(batch.device) + batch
+    loss, first, five, count = ranks.sum(sums).tolist()
     return {
-        "test_loss": float(loss) / count,
-        "test_accuracy": int(first) / count,
-        "test_top5_accuracy": int(five) / count,
+        "test_loss": loss / count,
+        "test_accuracy": first / count,
+        "test_top5_accuracy": five / count,
     }
