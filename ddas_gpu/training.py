@@ -103,6 +103,10 @@ class Training:
             group["lr"] = self.learning_rate(self.steps)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
+        longest = self.settings.training.longest_gradient
+        if longest:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), longest)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:

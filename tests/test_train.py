@@ -262,6 +262,7 @@ NUMBERS = {
     "--moving-average 1": "--moving-average lies in [0, 1)",
     "--fixed-apply-probability 1.5": "--fixed-apply-probability lies in [0, 1]",
     "--policy none --static last": "--static needs a policy",
+    "--longest-gradient -1": "--longest-gradient cannot be negative",
     "--seed -1": "--seed cannot be negative",
     "--svhn-extra": "--svhn-extra is for --data svhn",
     "--crop resized": "--crop resized is for image files",

@@ -52,6 +52,23 @@ def test_cosine_and_steps():
     assert rates == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
 
 
+def test_long_gradients_are_scaled_down():
+    """Without momentum and decay a step is the gradient times the rate."""
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "lr": 1.0}
+    steps = []
+    for longest in (0.0, 0.25, 1e6):
+        training = make(tiny(longest_gradient=longest, **plain))
+        before = torch.nn.utils.parameters_to_vector(training.model.parameters()).detach()
+        training.step()
+        after = torch.nn.utils.parameters_to_vector(training.model.parameters()).detach()
+        steps.append(after - before)
+    free, short, long = steps
+    assert float(free.norm()) > 0.25
+    assert float(short.norm()) == pytest.approx(0.25, rel=1e-3)
+    torch.testing.assert_close(short / short.norm(), free / free.norm(), rtol=1e-3, atol=1e-6)
+    assert long.equal(free)
+
+
 def test_moving_average_follows_the_weights():
     model = build("small", 3)
     average = MovingAverage(model, 0.5)
