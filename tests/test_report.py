@@ -104,7 +104,7 @@ def test_a_full_disk_leaves_the_old_page(
         raise OSError(28, "No space left on device", "report.html")
 
     monkeypatch.setattr("os.fsync", full)
-    assert "No space left on device" in refused(capsys, run)
+    assert "the disk is full" in refused(capsys, run)
     assert files(run) == before
 
 
