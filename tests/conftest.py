@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,17 @@ def _gpu_found() -> bool:
     except ImportError:
         return False
     return cupy.is_available() and torch.cuda.is_available()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For networks and batches so small that a second thread only waits for a busy core."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

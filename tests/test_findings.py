@@ -6,7 +6,6 @@ import tarfile
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from ddas_gpu import searching
@@ -15,14 +14,7 @@ from ddas_gpu.ops import OPS
 from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Networks this small gain little from more, and lose much where cores are shared."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def found(settings: SearchSettings) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from layouts import write_cifar, write_images, write_svhn
 
 from ddas_gpu.data import proxy_sets
@@ -17,12 +16,7 @@ from ddas_gpu.settings import preset
 FEW = {"batch": 2, "val_batch": 2, "epochs": 1, "classes": None}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def written(data: str, root: Path) -> Path:

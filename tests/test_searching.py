@@ -20,13 +20,7 @@ from ddas_gpu.settings import preset
 SPACE = SearchSpace.of(("Identity", "FlipUD", "Rotate", "Invert"), levels=(8,), depth=2)  # K = 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Batches this small are slower on several threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(space: SearchSpace = SPACE, **changes) -> Search:

@@ -18,14 +18,7 @@ from ddas_gpu.training_policies import open_policy
 from ddas_gpu.training_settings import preset
 from ddas_gpu.training_tasks import training_task
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Batches this small are slower on more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(settings, device: str = "cpu") -> Training:

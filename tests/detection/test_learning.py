@@ -28,18 +28,9 @@ from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 SIZE, SCALE = 64, 2.0  # pixels a side, and anchors for things so small
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Batches this small gain little from more, and lose much where cores are shared."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def smallest_share(image: Annotated) -> float:

@@ -32,13 +32,7 @@ NARROW = {
 FLAGS = ["--data=coco", *(f"--{k.replace('_', '-')}={v}" for k, v in NARROW.items())]
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Batches this small are slower on more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

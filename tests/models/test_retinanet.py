@@ -17,14 +17,7 @@ from ddas_gpu.models.frozen_batch_norm import FrozenBatchNorm2d, freeze_batch_no
 from ddas_gpu.models.resnet import ResNet
 from ddas_gpu.models.retinanet import PRIOR, RetinaNet
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These batches are tiny: a second thread gains nothing and waits for busy cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("depth", "millions"), [(18, 21.4), (50, 38.0), (101, 57.0)])
