@@ -46,7 +46,7 @@ def agreed(ranks: Ranks, received: signal.Signals | None) -> signal.Signals | No
 def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
     """Search to the end and write the policy; or return the signal that came before."""
     ranks = search.ranks
-    data = [search.train.fingerprint(), search.validation.fingerprint()]
+    data = search.fingerprints()
     seconds = search.settings.run.checkpoint_seconds
 
     def checkpoint() -> float:
@@ -99,7 +99,7 @@ def require_same_state(search: Search) -> None:
     thing to trust."""
     if search.ranks.count == 1:
         return
-    alpha = (search.parameters.alpha_tp, search.parameters.alpha_o)
-    facts = {"policy parameters (α)": digest(alpha), "weights": digest(search.weights)}
+    alpha = digest(search.parameters.alpha_tp, search.parameters.alpha_o)
+    facts = {"policy parameters (α)": alpha, "weights": digest(*search.weights)}
     when = f" after epoch {search.steps // search.steps_per_epoch}"
     require_same(search.ranks, facts, when)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ddas_gpu.searching import Search
 
 PROGRAM = "python -m ddas_gpu.search"
-IMAGES = ("training images", "validation images")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +74,7 @@ def run(settings: SearchSettings) -> int:
                 check_free(out)
             sets = proxy_sets(settings.data, settings.run.seed, device.type)
             search = Search(settings, space, *sets, device, ranks)
-        require_same_start(ranks, settings, dict(zip(IMAGES, sets, strict=True)))
+        require_same_start(ranks, settings, search.fingerprints)
         with open_for_all(ranks, open_folder, RunFolder, new=not resume) as folder:
             if ranks.first:
                 print(

@@ -240,6 +240,10 @@ class Search:
                 f"{self.total_steps}: try a smaller --lr than {self.settings.training.lr:g}"
             )
 
+    def fingerprints(self) -> list[int]:
+        """Numbers that tell these training and validation images from others."""
+        return [self.train.fingerprint(), self.validation.fingerprint()]
+
     def schedule(self) -> PolicySchedule:
         """What the epochs so far have found, p_tp smoothed."""
         p_tp, p_o = zip(*self.history, strict=True)

@@ -45,26 +45,39 @@ def run(settings: TrainSettings) -> int:
     """Build everything, and only then touch the run folder; train; tell how it ended."""
     device = prepare(settings.run)
     # Everything below needs torch, which takes seconds to import.
+    from ddas_gpu.distributed.agreement import digest, require_same_start
+    from ddas_gpu.distributed.folders import open_for_all
+    from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report import write_report
     from ddas_gpu.runs import check_free
     from ddas_gpu.training import Training
     from ddas_gpu.training_policies import open_policy
     from ddas_gpu.training_running import carry_out
-    from ddas_gpu.training_runs import TrainingFolder
+    from ddas_gpu.training_runs import TrainingFolder, read_schedule
     from ddas_gpu.training_tasks import training_task
 
-    resumed = TrainingFolder(settings.run.out) if settings.run.resume else None
-    if resumed is None and settings.run.out is not None:
-        check_free(settings.run.out)
-    schedule = open_policy(settings) if resumed is None else resumed.schedule()
-    task = training_task(settings, schedule, device)
-    training = Training(settings, schedule, task, device)
-    folder = resumed or TrainingFolder.create(settings, schedule, task.samples())
-    with folder:
-        received = carry_out(training, folder)
-        if received is not None:
-            return stopped(PROGRAM, received, folder.path, training.steps)
-        _tell(training, folder.path, write_report(folder.path))
+    out, resume = settings.run.out, settings.run.resume
+
+    def open_folder() -> TrainingFolder:
+        if resume:
+            return TrainingFolder(out)
+        return TrainingFolder.create(settings, schedule, task.samples())
+
+    with joined(device, settings.run.timeout) as ranks:
+        with ranks.together():
+            if ranks.first and out is not None and not resume:
+                check_free(out)
+            schedule = read_schedule(out) if resume else open_policy(settings)
+            task = training_task(settings, schedule, device, ranks)
+            training = Training(settings, schedule, task, device, ranks)
+        policies = "none" if schedule is None else digest(schedule.p_tp, schedule.p_o)
+        require_same_start(ranks, settings, task.fingerprints, policies=policies)
+        with open_for_all(ranks, open_folder, TrainingFolder, new=not resume) as folder:
+            received = carry_out(training, folder)
+            if received is not None:
+                return stopped(PROGRAM, received, folder.path, training.steps)
+            if ranks.first:
+                _tell(training, folder.path, write_report(folder.path))
     return 0
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ddas_gpu import streams
+from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
+from ddas_gpu.errors import Diverged
 from ddas_gpu.learning_rates import learning_rate
 from ddas_gpu.moving_average import MovingAverage
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.searching import Diverged
 from ddas_gpu.streams import Stream
 from ddas_gpu.training_settings import TrainSettings
 from ddas_gpu.training_tasks import TrainingTask
@@ -21,7 +25,11 @@ STEPS_BETWEEN_CHECKS = 50  # of the loss on a GPU, where reading it means waitin
 
 
 class Training:
-    """The state of a training, and the step that moves it; knows nothing of files."""
+    """The state of a training, and the step that moves it; knows nothing of files.
+
+    On several ranks each has its part of a step's images. Gradients are averaged, and so is what
+    is told, so that all ranks have the same numbers.
+    """
 
     def __init__(
         self,
@@ -29,9 +37,10 @@ class Training:
         schedule: PolicySchedule | None,
         task: TrainingTask,
         device: torch.device | str = "cpu",
+        ranks: Ranks = ALONE,
     ) -> None:
         self.settings, self.schedule, self.task = settings, schedule, task
-        self.device = torch.device(device)
+        self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
         training = settings.training
         self.steps_per_epoch = task.steps_per_epoch
@@ -67,6 +76,15 @@ class Training:
         self.sums = torch.zeros(count, dtype=torch.float64, device=self.device)
         self.seconds = {"data": 0.0, "training": 0.0, "evaluation": 0.0}
 
+    @cached_property
+    def network(self) -> nn.Module:
+        """The model, as all ranks train it together; made by all at once, in their first step."""
+        if self.ranks.count == 1:
+            return self.model
+        with in_touch():
+            gpu = [self.device] if self.device.type == "cuda" else None
+            return DistributedDataParallel(self.model, device_ids=gpu)
+
     @property
     def finished(self) -> bool:
         return self.steps == self.total_steps
@@ -80,23 +98,31 @@ class Training:
         """One step of SGD."""
         start = time.perf_counter()
         # For models that draw themselves (dropout, Shake-Shake).
-        torch.manual_seed(streams.number(self.seed, Stream.MODEL, self.steps))
+        own = (self.ranks.rank,) if self.ranks.rank else ()
+        torch.manual_seed(streams.number(self.seed, Stream.MODEL, self.steps, *own))
         images, targets = self.task.batch(self.steps)
         if self.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
         ready = time.perf_counter()
-        with torch.autocast(self.device.type, self.half, enabled=self.mixed):
-            outputs = self.model(images)
-            loss = self.task.loss(outputs, targets)
-        self._descend(loss)
+        with in_touch():
+            with torch.autocast(self.device.type, self.half, enabled=self.mixed):
+                outputs = self.network(images)
+                loss = self.task.loss(outputs, targets)
+            self._descend(loss)
         with torch.no_grad():
             measured = self.task.measure(outputs, targets)
-        self.sums += torch.stack([loss.detach().double(), *measured])
+        self.sums += self.ranks.mean(torch.stack([loss.detach().double(), *measured]))
         self.steps += 1
-        if self.device.type == "cpu" or self.steps % STEPS_BETWEEN_CHECKS == 0:
+        if self.looked_at:
             self.require_finite()
         self.seconds["data"] += ready - start
         self.seconds["training"] += time.perf_counter() - ready
+
+    @property
+    def looked_at(self) -> bool:
+        """Whether this is a step after which the device is waited for."""
+        often = self.device.type == "cpu" or self.steps % STEPS_BETWEEN_CHECKS == 0
+        return often or self.end_of_epoch
 
     def _descend(self, loss: torch.Tensor) -> None:
         for group in self.optimizer.param_groups:
@@ -156,13 +182,20 @@ class Training:
             "apply_probability": self.apply_probability(epoch),
             "learning_rate": self.learning_rate(self.steps - 1),
             "seconds": self.seconds,
-            "images": self.steps_per_epoch * self.settings.training.batch,
+            "images": self.steps_per_epoch * self.images_a_step,
         }
         self._start_epoch()
         return line
 
+    @property
+    def images_a_step(self) -> int:
+        """On all ranks together."""
+        return self.settings.training.batch * self.settings.run.ranks
+
     def _test(self, epoch: int) -> dict[str, float]:
         start = time.perf_counter()
+        # Batch norm's running statistics are a rank's own until the next step.
+        self.ranks.copy_from_first(self.weights().values())
         with torch.autocast(self.device.type, self.half, enabled=self.mixed):
             tested = self.task.test(self.model, self.weights())
         self.seconds["evaluation"] = time.perf_counter() - start

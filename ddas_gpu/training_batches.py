@@ -10,6 +10,7 @@ import torch
 
 from ddas_gpu.data.full_sets import FileSource, FullSets
 from ddas_gpu.data.sources import ArraySource
+from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import loader
 from ddas_gpu.pipelines.building import prepare
@@ -41,8 +42,8 @@ class ArrayBatches:
 
     def __init__(self, feed: Feed, order: Any, device: torch.device) -> None:
         self._feed, self._order, self._device = feed, order, device
-        # A last batch that is not full is left out; every epoch leaves out others.
-        self.steps_per_epoch = order.samples // order.batch_size
+        # A last step that is not full on all ranks is left out; every epoch leaves out others.
+        self.steps_per_epoch = order.samples // (order.batch_size * order.num_shards)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch)
@@ -60,14 +61,18 @@ class ArrayBatches:
 
 
 class ArrayTest:
-    """Test images in memory, as they are."""
+    """Test images in memory, as they are; of several ranks each has a block of them."""
 
-    def __init__(self, source: ArraySource, recipe: Recipe, size: int, device: torch.device):
+    def __init__(
+        self, source: ArraySource, recipe: Recipe, size: int, device: torch.device, ranks: Ranks
+    ) -> None:
         self._source, self._recipe, self._size, self._device = source, recipe, size, device
+        count = len(source.labels)
+        self._block = range(*(count * (ranks.rank + i) // ranks.count for i in (0, 1)))
 
     def __iter__(self) -> Iterator[Batch]:
-        for start in range(0, len(self._source.labels), self._size):
-            part = slice(start, start + self._size)
+        for start in self._block[:: self._size]:
+            part = slice(start, min(start + self._size, self._block.stop))
             pixels = torch.from_numpy(self._source.images[part]).to(self._device)
             labels = torch.from_numpy(self._source.labels[part]).to(self._device)
             yield normalised(pixels, self._recipe), labels
@@ -78,7 +83,9 @@ class LoaderBatches:
 
     def __init__(self, batches: Any) -> None:
         self._loader = batches
-        self.steps_per_epoch = len(batches)
+        # The loader fills a last step up; it is left out, as for images in memory.
+        order = batches.state_dict()["data"]
+        self.steps_per_epoch = order["samples"] // (order["batch_size"] * order["num_shards"])
         self._next: int | None = None
         self._iterator: Iterator[Any] = iter(())
 
@@ -89,7 +96,8 @@ class LoaderBatches:
             self._loader.load_state_dict(self._loader.state_dict() | here)
             self._iterator = iter(self._loader)
         elif place == 0:
-            next(self._iterator, None)  # lets the last epoch come to its end
+            for _ in self._iterator:  # lets the last epoch come to its end
+                pass
             self._iterator = iter(self._loader)
         self._next = step + 1
         return next(self._iterator)
@@ -103,11 +111,15 @@ def readable(sets: FullSets, bad_files: str) -> FullSets:
     return FullSets(*(FileSource(c.files, c.labels, sets.class_names) for c in checked))
 
 
-def check_batch(batch: int, images: int) -> None:
-    if batch > images:
+def batch_size(settings: TrainSettings, images: int, ranks: Ranks) -> int:
+    """Images in a step of this rank; a ValueError if the set has too few for all ranks."""
+    batch, at_start = settings.training.batch, settings.run.ranks
+    if batch * at_start > images:
+        on_all = f" on {at_start} ranks" if at_start > 1 else ""
         raise ValueError(
-            f"--batch {batch} is larger than the set, which has {images} training images"
+            f"--batch {batch}{on_all} is larger than the set, which has {images} training images"
         )
+    return ranks.share("--batch", batch, at_start).size
 
 
 def open_batches(
@@ -115,29 +127,34 @@ def open_batches(
     sets: FullSets,
     schedule: PolicySchedule | None,
     device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> tuple[TrainingBatches, TestBatches]:
-    """The batches of a training, and those of its evaluation."""
+    """This rank's batches of a training, and those of its evaluation."""
     data, training = settings.data, settings.training
-    check_batch(training.batch, len(sets.train.labels))
     common = {
         "schedule": schedule,
-        "batch_size": training.batch,
+        "batch_size": batch_size(settings, len(sets.train.labels), ranks),
         "epochs": training.epochs,
         "seed": settings.run.seed,
         "padding": data.padding,
         "flip": data.flip,
         "cutout": data.cutout,
     }
+    shard = {"shard_id": ranks.rank, "num_shards": ranks.count}
     if isinstance(sets.train, FileSource):
-        return _from_files(settings, sets, device, common)
+        return _from_files(settings, sets, device, common, shard)
     arrays = (sets.train.images, sets.train.labels)
-    feed, order = prepare(arrays, training=True, **common)
-    test = ArrayTest(sets.test, feed.recipe, training.test_batch, device)
+    feed, order = prepare(arrays, training=True, **common, **shard)
+    test = ArrayTest(sets.test, feed.recipe, training.test_batch, device, ranks)
     return ArrayBatches(feed, order, device), test
 
 
 def _from_files(
-    settings: TrainSettings, sets: FullSets, device: torch.device, common: dict[str, Any]
+    settings: TrainSettings,
+    sets: FullSets,
+    device: torch.device,
+    common: dict[str, Any],
+    shard: dict[str, int],
 ) -> tuple[TrainingBatches, TestBatches]:
     data = settings.data
     options = {
@@ -145,6 +162,7 @@ def _from_files(
         "crop": data.crop,
         "device": "gpu" if device.type == "cuda" else "cpu",
         "num_threads": settings.run.threads,
+        **shard,
     }
     train = loader(sets.train, drop_last=True, **common, **options)
     size = settings.training.test_batch

@@ -14,6 +14,7 @@ from ddas_gpu.data import DataSet
 from ddas_gpu.data.clean import AsTheyAre, CentreCrop
 from ddas_gpu.data.folder import read_image
 from ddas_gpu.data.full_sets import FileSource, Labelled, full_sets
+from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.evaluation import evaluate
 from ddas_gpu.models import build
 from ddas_gpu.models.retinanet import RetinaNet
@@ -32,16 +33,20 @@ class ClassificationTraining:
     measured = ("accuracy",)
 
     def __init__(
-        self, settings: TrainSettings, schedule: PolicySchedule | None, device: torch.device
+        self,
+        settings: TrainSettings,
+        schedule: PolicySchedule | None,
+        device: torch.device,
+        ranks: Ranks,
     ) -> None:
         if schedule is not None:
             check_space(schedule.space, False, f"--policy {settings.policy.policy}")
-        self.settings, self.device = settings, device
+        self.settings, self.device, self.ranks = settings, device, ranks
         in_memory = settings.data.data not in FROM_FILES
         sets = full_sets(settings.data, settings.run.seed, in_memory)
         self.sets = readable(sets, settings.data.bad_files)
         self.class_names = self.sets.class_names
-        self.batches, self.test_batches = open_batches(settings, self.sets, schedule, device)
+        self.batches, self.test_batches = open_batches(settings, self.sets, schedule, device, ranks)
         self.steps_per_epoch = self.batches.steps_per_epoch
 
     def build_model(self) -> nn.Module:
@@ -62,7 +67,7 @@ class ClassificationTraining:
         return [(outputs.argmax(1) == labels).double().mean()]
 
     def test(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, float]:
-        return evaluate(model, self.test_batches, weights)
+        return evaluate(model, self.test_batches, weights, self.ranks)
 
     def fingerprints(self) -> list[int]:
         return [fingerprint(self.sets.train), fingerprint(self.sets.test)]

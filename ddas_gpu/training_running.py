@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import time
 from typing import Any
 
-from ddas_gpu.running import Interrupts
+from ddas_gpu.distributed.agreement import require_same
+from ddas_gpu.running import Interrupts, agreed
 from ddas_gpu.training import Training
 from ddas_gpu.training_progress import TrainingProgress
 from ddas_gpu.training_runs import TrainingFolder
@@ -14,6 +16,7 @@ from ddas_gpu.training_runs import TrainingFolder
 
 def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | None:
     """Train to the end; or return the signal that came before."""
+    ranks = training.ranks
     data = training.task.fingerprints()
     seconds = training.settings.run.checkpoint_seconds
 
@@ -21,20 +24,22 @@ def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | No
         folder.save_checkpoint({"data": data, "training": training.state_dict()})
         return time.monotonic()
 
-    state = folder.load_checkpoint()
-    if state is not None:
-        _restore(training, state, data, folder)
-    folder.start_metrics(training.epoch)
-    last = checkpoint()
+    with ranks.together():
+        _restore(training, folder, data)
+        folder.start_metrics(training.epoch)
+        last = checkpoint()
+    require_same(ranks, {"numbers of steps in its checkpoint": training.steps})
     progress = TrainingProgress(
         training.task.score,
         training.steps,
         training.total_steps,
         training.steps_per_epoch,
-        training.settings.training.batch,
+        training.images_a_step,
+        None if ranks.first else io.StringIO(),
     )
+    received = None
     with Interrupts() as interrupts, progress:
-        while not training.finished and interrupts.received is None:
+        while not training.finished and received is None:
             training.step()
             progress.step()
             if training.end_of_epoch:
@@ -45,15 +50,19 @@ def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | No
                 progress.epoch(metrics)
             if training.end_of_epoch or time.monotonic() - last >= seconds:
                 last = checkpoint()
+            if ranks.count == 1 or training.looked_at:
+                received = agreed(ranks, interrupts.received)
         if not training.finished:
             checkpoint()
-            return interrupts.received
+            return received
     return None
 
 
-def _restore(
-    training: Training, state: dict[str, Any], data: list[int], folder: TrainingFolder
-) -> None:
+def _restore(training: Training, folder: TrainingFolder, data: list[int]) -> None:
+    """Go on from the last checkpoint, if there is one."""
+    state = folder.load_checkpoint()
+    if state is None:
+        return
     if not {"data", "training"} <= state.keys():
         raise ValueError(f"the checkpoint in {folder.path} is not one of a training")
     if state["data"] != data:

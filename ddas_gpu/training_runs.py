@@ -34,6 +34,12 @@ def read_settings(folder: Path) -> TrainSettings:
         raise ValueError(f"{path} is not the configuration of a training: {error}") from None
 
 
+def read_schedule(folder: Path) -> PolicySchedule | None:
+    """The schedule that the run in `folder` began with, whatever has become of its file since."""
+    path = folder / POLICY
+    return PolicySchedule.load(path) if path.exists() else None
+
+
 class TrainingFolder(RunFolder):
     """Beside what every run has: best.pt, and policy.json, the schedule as it is replayed."""
 
@@ -60,13 +66,10 @@ class TrainingFolder(RunFolder):
             shutil.rmtree(path)
             raise
 
-    def schedule(self) -> PolicySchedule | None:
-        """The schedule that the run began with, whatever has become of its file since."""
-        path = self.path / POLICY
-        return PolicySchedule.load(path) if path.exists() else None
-
     def save_best(self, content: dict[str, Any]) -> None:
         """Replace the best weights; `torch.load(…, weights_only=True)` reads them."""
+        if not self.writes:
+            return
         buffer = io.BytesIO()
         torch.save({"version": BEST_VERSION, **content}, buffer)
         write_atomically(self.path / BEST, buffer.getvalue())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import nn
 
+from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.scores import Score
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class TrainingTask(Protocol):
         ...
 
     def batch(self, step: int) -> tuple[torch.Tensor, Any]:
-        """Inputs (B, 3, H, W) and targets of a step, counted over all epochs.
+        """Inputs (B, 3, H, W) and targets of this rank's part of a step, counted over all epochs.
 
         A pure function of its number, so that a run resumes anywhere.
         """
@@ -51,7 +52,7 @@ class TrainingTask(Protocol):
     def test(self, model: nn.Module, weights: dict[str, torch.Tensor]) -> dict[str, float]:
         """How well `model` does with `weights`: test_loss, the score and more for metrics.jsonl.
 
-        The model's own weights and its mode stay as they are.
+        The model's own weights and its mode stay as they are. All ranks test together.
         """
         ...
 
@@ -65,13 +66,16 @@ class TrainingTask(Protocol):
 
 
 def training_task(
-    settings: TrainSettings, schedule: PolicySchedule | None, device: torch.device
+    settings: TrainSettings,
+    schedule: PolicySchedule | None,
+    device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> TrainingTask:
     """The task that the data is for."""
     if settings.data.data == "coco":
         from ddas_gpu.detection.training import DetectionTraining
 
-        return DetectionTraining(settings, schedule, device)
+        return DetectionTraining(settings, schedule, device, ranks)
     from ddas_gpu.training_classification import ClassificationTraining
 
-    return ClassificationTraining(settings, schedule, device)
+    return ClassificationTraining(settings, schedule, device, ranks)

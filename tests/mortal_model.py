@@ -11,7 +11,7 @@ import torch
 
 from ddas_gpu.models.small import SmallResNet
 
-LAST_BREATH = 13  # forward passes
+LAST_BREATH = 7  # forward passes
 
 
 class MortalResNet(SmallResNet):

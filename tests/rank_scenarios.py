@@ -9,59 +9,38 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddas_gpu import SearchSpace
+from ddas_gpu import SearchSpace, training_settings
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.distributed import buckets
 from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import Ranks
-from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
 from ddas_gpu.running import require_same_state
 from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
+from ddas_gpu.training import Training
+from ddas_gpu.training_policies import open_policy
+from ddas_gpu.training_settings import TrainSettings
+from ddas_gpu.training_tasks import training_task
 
 DIGITS = {
     **{"train_images": 48, "val_images": 40, "batch": 16, "val_batch": 20, "epochs": 2},
-    **{"policies": 3, "padding": 2, "flip": True, "cutout": 6},
+    **{"policies": 3, "padding": 2, "flip": True, "cutout": 6, "model": "exact_model:build"},
 }
-COCO = {
-    **{"train_images": 12, "val_images": 8, "batch": 4, "val_batch": 4, "policies": 2},
-    **{"image_size": 64, "resize": "square", "anchor_scale": 1.0, "lr": 0.01, "epochs": 1},
-    "model": "narrow_detector:build",
+NARROW = {
+    **{"model": "exact_model:build_detector", "image_size": 64, "resize": "square"},
+    **{"anchor_scale": 1.0, "lr": 0.01, "batch": 4},
 }
 METHODS = ("auto", "jvp", "reference")
 
 
 def search_of(ranks: Ranks, settings: SearchSettings, space: SearchSpace | None = None) -> Search:
-    """In double precision, batch norm frozen: what ranks compute is then exact."""
     sets = proxy_sets(settings.data, settings.run.seed)
-    search = Search(settings, space or settings.search_space(), *sets, ranks=ranks)
-    freeze_batch_norm(search.model).double()
-    search.names = [name for name, p in search.model.named_parameters() if p.requires_grad]
-    search.weights = [p for p in search.model.parameters() if p.requires_grad]
-    search.optimizer = torch.optim.SGD(search.weights, 1.0, momentum=0.9, weight_decay=5e-4)
-    return search
-
-
-def in_float64(search: Search) -> None:
-    """Inputs in double precision, too."""
-    versions, validation = search.task.versions, search.task.validation_batch
-
-    def double_versions(*arguments: Any) -> Any:
-        made = versions(*arguments)
-        object.__setattr__(made, "inputs", made.inputs.double())
-        return made
-
-    def double_validation(*arguments: Any) -> Any:
-        inputs, targets = validation(*arguments)
-        return inputs.double(), targets
-
-    search.task.versions, search.task.validation_batch = double_versions, double_validation
+    return Search(settings, space or settings.search_space(), *sets, ranks=ranks)
 
 
 def steps_of(search: Search, count: int) -> dict[str, Any]:
     """What `count` steps of a search leave behind."""
-    in_float64(search)
     metrics = [search.step() for _ in range(count)]
     require_same_state(search)
     return {
@@ -69,28 +48,61 @@ def steps_of(search: Search, count: int) -> dict[str, Any]:
         "rewards": [m["rewards"] for m in metrics],
         "images": [m["images"] for m in metrics],
         "alpha": search.parameters.alpha_o.detach().numpy(),
-        "weights": torch.cat([w.detach().reshape(-1) for w in search.weights]).numpy(),
+        "weights": flat(search.model),
     }
 
 
-def searches(ranks: Ranks, coco: Path | None, methods: tuple[str, ...]) -> dict[str, Any]:
-    """Steps on the digits by some methods, and if there is data on COCO."""
+def flat(model: torch.nn.Module) -> np.ndarray:
+    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()]).numpy()
+
+
+def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
+    """Steps on the digits by some methods, and with boxes."""
     buckets.BUCKET_BYTES = 20_000  # so that there are several
     found = {}
     for method in methods:
         settings = preset("digits").replace(**DIGITS, gradients=method)
         found[method] = steps_of(search_of(ranks, settings), 4)
-    if coco is not None:
-        settings = preset("coco").replace(**COCO, root=coco)
-        found["coco"] = steps_of(search_of(ranks, settings), 3)
+    images = {"train_images": 4, "val_images": 4, "val_batch": 4, "policies": 2, "epochs": 3}
+    settings = preset("coco").replace(**NARROW | images, root=coco)
+    found["coco"] = steps_of(search_of(ranks, settings), 3)
     return found
 
 
-def identity_on_one_rank(ranks: Ranks) -> list[float]:
-    """Color changes the coloured images alone, and those all are on the last rank."""
+def trained(ranks: Ranks, settings: TrainSettings) -> dict[str, Any]:
+    """What a training leaves behind, its epochs' metrics and its weights."""
+    settings.check()
+    schedule, device = open_policy(settings), torch.device("cpu")
+    task = training_task(settings, schedule, device, ranks)
+    training = Training(settings, schedule, task, ranks=ranks)
+    epochs = []
+    while not training.finished:
+        training.step()
+        if training.end_of_epoch:
+            epochs.append(training.finish_epoch())
+            del epochs[-1]["seconds"]
+    names = list(training.state_dict()["model"])
+    return {"epochs": epochs, "weights": flat(training.model), "names": names}
+
+
+def trainings(ranks: Ranks, coco: Path) -> dict[str, Any]:
+    """Trainings on the digits and with boxes; in both some images do not fill a last step."""
+    digits = {
+        **{"batch": 8, "epochs": 2, "train_share": 0.03, "test_share": 0.05, "test_batch": 7},
+        **{"model": "exact_model:build", "policy": "uniform", "padding": 2, "flip": True},
+        **{"moving_average": 0.9},
+    }
+    boxes = NARROW | {"test_batch": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
+    return {
+        "digits": trained(ranks, training_settings.preset("digits").replace(**digits)),
+        "coco": trained(ranks, training_settings.preset("coco").replace(root=coco, **boxes)),
+    }
+
+
+def coloured_on_one_rank(ranks: Ranks) -> list[float]:
+    """Color changes coloured images alone, and those are all on the last rank."""
     settings = preset("digits").replace(**DIGITS | {"policies": 2, "cutout": 0, "padding": 0})
-    space = SearchSpace.of(("Color",), levels=(9,), depth=1)
-    search = search_of(ranks, settings, space)
+    search = search_of(ranks, settings, SearchSpace.of(("Color",), levels=(9,), depth=1))
     batch = search.training_batch
 
     def coloured(step: int) -> Any:
@@ -100,7 +112,6 @@ def identity_on_one_rank(ranks: Ranks) -> list[float]:
         return clean
 
     search.training_batch = coloured
-    in_float64(search)
     return search.step()["rewards"]
 
 
@@ -118,10 +129,14 @@ def refusals(ranks: Ranks) -> dict[str, str]:
 
     train, _ = proxy_sets(settings.data, 0)
     _, other = proxy_sets(settings.data, 1 if odd else 0)
-    images = {"training images": train, "validation images": other}
-    say("flags", lambda: require_same_start(ranks, settings.replace(lr=0.1 if odd else 0.2), {}))
-    say("images", lambda: require_same_start(ranks, settings, images))
-    say("nothing", lambda: require_same_start(ranks, settings, {"images": train}))
+
+    def handshake(value: float, *sets: Any) -> None:
+        fingerprints = [each.fingerprint() for each in sets]
+        require_same_start(ranks, settings.replace(lr=value), lambda: fingerprints)
+
+    say("flags", lambda: handshake(0.1 if odd else 0.2, train, train))
+    say("images", lambda: handshake(0.1, train, other))
+    say("nothing", lambda: handshake(0.1, train, train))
     say("facts", lambda: require_same(ranks, {"hats": ranks.rank // (ranks.count - 1)}, " today"))
     search = search_of(ranks, settings)
     if odd:
@@ -138,7 +153,6 @@ def refusals(ranks: Ranks) -> dict[str, str]:
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))
     say("none", lambda: failing(False))
-    say("share", lambda: ranks.share("--batch", 4 * ranks.count + 1, 1))
     return found
 
 
@@ -167,10 +181,11 @@ def means(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def everything(ranks: Ranks, coco: Path | None, methods: tuple[str, ...]) -> dict[str, Any]:
+def everything(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
     return {
         "means": means(ranks),
         "refusals": refusals(ranks),
-        "identity": identity_on_one_rank(ranks),
+        "coloured": coloured_on_one_rank(ranks),
         "searches": searches(ranks, coco, methods),
+        "trainings": trainings(ranks, coco),
     }

@@ -10,6 +10,7 @@ from layouts import write_images
 from ddas_gpu import baselines
 from ddas_gpu.data.full_sets import full_sets
 from ddas_gpu.data.tensors import Normalise
+from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.plain import PlainBatches
@@ -118,3 +119,44 @@ def test_files_give_any_step_on_demand(from_files):
     for _ in range(2):
         labels = torch.cat([labels for _, labels in test])
         assert labels.tolist() == [0] * 7 + [1] * 7
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_ranks_share_the_steps_of_one_process(digits, ranks):
+    """Disjoint, complete, and image by image what one process makes of them."""
+    settings, sets, schedule = digits
+    settings = settings.replace(batch=30)
+    alone, test = open_batches(settings, sets, schedule, CPU)
+    shared, tests = zip(
+        *(open_batches(settings, sets, schedule, CPU, Ranks(r, ranks)) for r in range(ranks)),
+        strict=True,
+    )
+    assert {batches.steps_per_epoch for batches in shared} == {alone.steps_per_epoch}
+    for step in (0, 3, 11):
+        whole = {image.numpy().tobytes() for image in alone.batch(step)[0]}
+        parts = [batches.batch(step)[0] for batches in shared]
+        assert [len(part) for part in parts] == [30 // ranks] * ranks
+        assert {image.numpy().tobytes() for part in parts for image in part} == whole
+    tested = [image.numpy().tobytes() for part in tests for images, _ in part for image in images]
+    assert tested == [image.numpy().tobytes() for images, _ in test for image in images]
+
+
+def test_ranks_share_files(from_files):
+    """The last step of an epoch is full on all ranks or left out, and then the next one begins."""
+    settings, sets, schedule = from_files
+    settings = settings.replace(batch=2)
+    alone, test = open_batches(settings, sets, schedule, CPU)
+    ranks = [open_batches(settings, sets, schedule, CPU, Ranks(rank, 2)) for rank in range(2)]
+    assert {batches.steps_per_epoch for batches, _ in ranks} == {alone.steps_per_epoch}
+    for step in range(2 * alone.steps_per_epoch):
+        whole = {image.numpy().tobytes() for image in alone.batch(step)[0]}
+        parts = [batches.batch(step)[0] for batches, _ in ranks]
+        assert {image.numpy().tobytes() for part in parts for image in part} == whole
+    tested = [label for _, part in ranks for _, labels in part for label in labels.tolist()]
+    assert tested == [label for _, labels in test for label in labels.tolist()]
+
+
+def test_a_batch_that_is_too_large_for_all_ranks(digits):
+    settings, sets, _ = digits
+    with pytest.raises(ValueError, match="--batch 50 on 3 ranks is larger than the set"):
+        open_batches(settings.replace(ranks=3), sets, None, CPU, Ranks(0, 3))

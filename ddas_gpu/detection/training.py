@@ -11,14 +11,16 @@ from ddas_gpu.detection.evaluation import require_pycocotools
 from ddas_gpu.detection.full_sets import coco_full_sets
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.detection.object_counts import counted_on_all_ranks
 from ddas_gpu.detection.proxies import resize_for
 from ddas_gpu.detection.sets import DetectionSet
 from ddas_gpu.detection.testing import evaluate_detector
+from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.pipelines import detection_loader
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.scores import PRECISION
-from ddas_gpu.training_batches import EveryTime, LoaderBatches, check_batch
+from ddas_gpu.training_batches import EveryTime, LoaderBatches, batch_size
 from ddas_gpu.training_settings import TrainSettings
 
 Tensors = dict[str, torch.Tensor]
@@ -31,26 +33,31 @@ class DetectionTraining:
     measured = ()
 
     def __init__(
-        self, settings: TrainSettings, schedule: PolicySchedule | None, device: torch.device
+        self,
+        settings: TrainSettings,
+        schedule: PolicySchedule | None,
+        device: torch.device,
+        ranks: Ranks,
     ) -> None:
         require_pycocotools()  # now, not when the first epochs are over
         if schedule is not None:
             check_space(schedule.space, True, f"--policy {settings.policy.policy}")
-        self.settings, self.device = settings, device
+        self.settings, self.device, self.ranks = settings, device, ranks
         data, training = settings.data, settings.training
         self.train, self.tested = coco_full_sets(data, settings.run.seed)
-        check_batch(training.batch, len(self.train.images))
         self.class_names = self.train.class_names
         self.resize = resize_for(data.resize, data.image_size)
         options = {
             "resize": self.resize,
             "device": "gpu" if device.type == "cuda" else "cpu",
             "num_threads": settings.run.threads,
+            "shard_id": ranks.rank,
+            "num_shards": ranks.count,
         }
         batches = detection_loader(
             self.train,
             schedule,
-            batch_size=training.batch,
+            batch_size=batch_size(settings, len(self.train.images), ranks),
             epochs=training.epochs,
             flip=data.flip,
             drop_last=True,
@@ -70,7 +77,8 @@ class DetectionTraining:
         batch = self.batches.batch(step)
         scale = self.settings.training.anchor_scale
         anchors = anchors_for(*batch.images.shape[-2:], scale).to(self.device)
-        return batch.images, targets_for(anchors, batch.boxes, batch.labels)
+        targets = targets_for(anchors, batch.boxes, batch.labels)
+        return batch.images, counted_on_all_ranks([targets], self.ranks)[0]
 
     def loss(self, outputs: Tensors, targets: Tensors) -> torch.Tensor:
         # Sums over all anchors are beyond the range of 16 bits.
@@ -87,6 +95,7 @@ class DetectionTraining:
             self.class_names,
             anchor_scale=self.settings.training.anchor_scale,
             weights=weights,
+            ranks=self.ranks,
         )
 
     def fingerprints(self) -> list[int]:

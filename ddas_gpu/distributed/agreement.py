@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from ddas_gpu.distributed.ranks import Ranks
@@ -28,20 +29,26 @@ def require_same(ranks: Ranks, facts: dict[str, Any], when: str = "") -> None:
                 )
 
 
-def require_same_start(ranks: Ranks, settings: Any, images: dict[str, Any]) -> None:
-    """The handshake: flags, versions of the packages, and data sets by name."""
+IMAGES = ("training images", "validation or test images")
+
+
+def require_same_start(
+    ranks: Ranks, settings: Any, fingerprints: Callable[[], Sequence[int]], **facts: Any
+) -> None:
+    """The handshake: flags, versions of the packages, `fingerprints` of the images, and `facts`."""
     if ranks.count == 1:
         return
     flags = {f"values of --{n.replace('_', '-')}": v for n, v in settings.to_json().items()}
     packages = {f"versions of {name}": version for name, version in versions().items()}
-    checksums = {name: data.fingerprint() for name, data in images.items()}
-    require_same(ranks, flags | packages | checksums)
+    require_same(ranks, flags | packages | dict(zip(IMAGES, fingerprints(), strict=True)) | facts)
 
 
-def digest(tensors: Iterable[torch.Tensor]) -> str:
+def digest(*tensors: torch.Tensor | np.ndarray) -> str:
     """A few letters that tell these tensors from others that differ in a single bit."""
     checksum = hashlib.sha256()
     for tensor in tensors:
+        if isinstance(tensor, np.ndarray):
+            tensor = torch.tensor(tensor)  # a copy: some arrays are read-only
         flat = tensor.detach().cpu().reshape(-1).contiguous()
         checksum.update(flat.view(torch.uint8).numpy())
     return checksum.hexdigest()[:16]

@@ -138,7 +138,7 @@ def in_touch() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not is_about_contact(error):
+        if not torchrun.launched() or not is_about_contact(error):
             raise
         raise LostContact(
             f"rank {torchrun.rank()} of {torchrun.count()} has lost contact with the others: one "

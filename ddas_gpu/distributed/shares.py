@@ -23,6 +23,10 @@ class Share(NamedTuple):
         return cls(0, count, count)
 
     @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
     def rows(self) -> slice:
         return slice(self.start, self.stop)
 

@@ -21,7 +21,7 @@ def test_the_rank_and_what_is_other_are_named(answers):
         f"rank {last} has other values of --lr than rank 0 (0.1 instead of 0.2)"
     )
     images = said(answers, "images")
-    assert images.startswith(f"rank {last} has other validation images than rank 0 (")
+    assert images.startswith(f"rank {last} has other validation or test images than rank 0 (")
     assert (
         said(answers, "facts") == f"rank {last} has other hats than rank 0 today (1 instead of 0)"
     )
@@ -41,7 +41,7 @@ def test_a_single_bit_of_alpha_is_enough(answers):
 def test_a_digest_sees_every_bit(kind):
     tensors = [torch.zeros((), dtype=kind), torch.ones(3, 4, dtype=kind).T]
     other = [tensors[0], tensors[1].contiguous()]
-    assert digest(tensors) == digest(other)
+    assert digest(*tensors) == digest(*other)
     other[1].view(torch.uint8)[2, 1] ^= 1
-    assert digest(tensors) != digest(other)
-    assert digest([torch.tensor(0.0)]) != digest([torch.tensor(-0.0)])
+    assert digest(*tensors) != digest(*other)
+    assert digest(torch.tensor(0.0)) != digest(torch.tensor(-0.0))
