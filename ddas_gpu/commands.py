@@ -36,7 +36,8 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
             os._exit(2)  # threads that wait for the lost rank would now and then abort the exit
         return 2
     except KeyboardInterrupt:
-        print("stopped before the first step: there is nothing to resume", file=sys.stderr)
+        if torchrun.local_rank() == 0:
+            print("stopped before the first step: there is nothing to resume", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
@@ -151,6 +152,8 @@ def prepare(run: Any) -> torch.device:
 
 def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:
     """Say how to go on after a signal; the exit code."""
+    if torchrun.launched():
+        program = program.replace("python", "torchrun …")
     again = f"{program} --resume --out {shlex.quote(str(folder))}"
     if torchrun.rank() == 0:
         print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)

@@ -8,6 +8,7 @@ import threading
 import time
 from types import FrameType
 
+from ddas_gpu import torchrun
 from ddas_gpu.distributed.agreement import digest, require_same
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.progress import Progress
@@ -16,7 +17,11 @@ from ddas_gpu.searching import Search
 
 
 class Interrupts:
-    """While this is entered, the first Ctrl-C or SIGTERM is only noted; a second one acts."""
+    """While this is entered, the first Ctrl-C or SIGTERM is only noted; a second one acts.
+
+    Under torchrun no second one does: torchrun sends every rank what the terminal has sent it
+    already, and kills those that do not end within half a minute.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -34,7 +39,8 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
-        signal.signal(number, self._before[self.received])
+        if not torchrun.launched():
+            signal.signal(number, self._before[self.received])
 
 
 def agreed(ranks: Ranks, received: signal.Signals | None) -> signal.Signals | None:

@@ -117,10 +117,10 @@ class Search:
         gradient = self.mean_gradient()
         for name, part in gradients.weighted_parts(shares):
             gradient.add(name, part)
-        watch.lap("gradients")
+        watch.lap("gradients", wait=False)
         # Read while the gradient is on its way.
         validation_batch = self.validation_batch(step)
-        watch.lap("validation")
+        watch.lap("validation", wait=False)
         self.descend(gradient.result(), learning_rate)
         watch.lap("gradients")
         validation_loss, direction = self.validation_gradient(*validation_batch)
@@ -283,8 +283,9 @@ class Stopwatch:
         self._device = device
         self._last = time.perf_counter()
 
-    def lap(self, stage: str) -> None:
-        if self._device.type == "cuda":
+    def lap(self, stage: str, wait: bool = True) -> None:
+        """Time since the last lap; without waiting, what is still under way goes to a later one."""
+        if wait and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last

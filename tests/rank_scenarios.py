@@ -14,8 +14,10 @@ from ddas_gpu.data import proxy_sets
 from ddas_gpu.distributed import buckets
 from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
+from ddas_gpu.distributed.folders import open_for_all
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.running import require_same_state
+from ddas_gpu.runs import RunFolder
 from ddas_gpu.searching import Search
 from ddas_gpu.settings import SearchSettings, preset
 from ddas_gpu.training import Training
@@ -115,7 +117,7 @@ def coloured_on_one_rank(ranks: Ranks) -> list[float]:
     return search.step()["rewards"]
 
 
-def refusals(ranks: Ranks) -> dict[str, str]:
+def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
     """What is said where the last rank is not like the others."""
     odd = ranks.rank == ranks.count - 1
     settings = preset("digits").replace(**DIGITS)
@@ -150,6 +152,16 @@ def refusals(ranks: Ranks) -> dict[str, str]:
             if where:
                 raise OSError(28, "No space left on device", "/out/config.json")
 
+    class Hidden(RunFolder):
+        def __init__(self, path: Path, writes: bool = True) -> None:
+            super().__init__(path.parent / "elsewhere" if odd else path, writes)
+
+    def open_new() -> RunFolder:
+        (folder / "run").mkdir()
+        (folder / "run" / "config.json").write_text("{}")
+        return RunFolder(folder / "run")
+
+    say("folder", lambda: open_for_all(ranks, open_new, Hidden, new=True))
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))
     say("none", lambda: failing(False))
@@ -181,10 +193,10 @@ def means(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def everything(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
+def everything(ranks: Ranks, folder: Path, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
     return {
         "means": means(ranks),
-        "refusals": refusals(ranks),
+        "refusals": refusals(ranks, folder),
         "coloured": coloured_on_one_rank(ranks),
         "searches": searches(ranks, coco, methods),
         "trainings": trainings(ranks, coco),

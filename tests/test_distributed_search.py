@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from commands import metrics, results, search
 from torchrun_commands import TINY, run, said, start
+
+from ddas_gpu.running import Interrupts
 
 MORTAL = (*TINY, "--model", "mortal_model:build")
 
@@ -52,15 +55,28 @@ def test_a_signal_stops_all_ranks_after_the_same_step_and_one_process_goes_on(tm
     for line in process.stderr:
         if line.startswith("epoch 2, step 8/"):
             break
-    process.send_signal(signal.SIGTERM)  # torchrun passes it on
+    os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate()
     assert process.returncode != 0
-    assert told.count("go on with: python -m ddas_gpu.search --resume --out") == 1
+    assert told.count("go on with: torchrun … -m ddas_gpu.search --resume --out") == 1
     done = len(metrics(tmp_path / "run"))
     assert 8 <= done < 160
     assert search("--resume", "--out", tmp_path / "run") == 0
     assert [line["step"] for line in metrics(tmp_path / "run")] == list(range(160))
     assert {line["images"] for line in metrics(tmp_path / "run")} == {4 * 8 + 20}
+
+
+def test_ctrl_c_through_torchrun_as_well_is_no_second_one(monkeypatch):
+    """The terminal sends it to all processes, and torchrun then to every rank."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.received == signal.SIGINT
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_what_is_wrong_is_said_once(tmp_path):

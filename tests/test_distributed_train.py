@@ -36,6 +36,7 @@ def test_one_rank_writes_and_prints(whole):
     assert not [name for name in weights if name.startswith("module.")]
 
 
+@pytest.mark.slow  # the search's way of starting again, which has a test in the common run
 def test_a_killed_rank_is_missed_and_the_restart_ends_in_the_same_bytes(whole, tmp_path):
     flags = (*TINY, "--out", tmp_path / "run", "--checkpoint-seconds", 0.0001)
     deaths = tmp_path / "deaths"

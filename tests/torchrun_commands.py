@@ -28,6 +28,7 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # a process group, as a terminal would have for it
         env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | own,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from rank_processes import on_ranks
@@ -11,20 +11,32 @@ from rank_scenarios import METHODS, everything
 from small_coco import write_coco
 
 
-@pytest.fixture(params=[2, 4], ids=["2 ranks", "4 ranks"])
-def answers(request, started, boxes) -> list[dict[str, Any]]:
-    """What every rank has found."""
-    count = request.param
-    if count not in started:
-        methods = METHODS if count == 2 else METHODS[:1]
-        started[count] = on_ranks(count, everything, boxes, methods)
-    return started[count]
+class Started(NamedTuple):
+    """What every rank has found, and the folder that they had."""
+
+    answers: list[dict[str, Any]]
+    folder: Path
 
 
 @pytest.fixture(scope="session")
-def started() -> dict[int, list[dict[str, Any]]]:
-    """The answers so far, by the number of ranks."""
+def starts() -> dict[int, Started]:
+    """So far, by the number of ranks."""
     return {}
+
+
+@pytest.fixture(params=[2, 4], ids=["2 ranks", "4 ranks"])
+def started(request, starts, boxes, tmp_path_factory) -> Started:
+    count = request.param
+    if count not in starts:
+        folder = tmp_path_factory.mktemp("shared")
+        methods = METHODS if count == 2 else METHODS[:1]
+        starts[count] = Started(on_ranks(count, everything, folder, boxes, methods), folder)
+    return starts[count]
+
+
+@pytest.fixture
+def answers(started) -> list[dict[str, Any]]:
+    return started.answers
 
 
 @pytest.fixture(scope="session")
