@@ -149,7 +149,8 @@ def _ticks(values: np.ndarray, least_span: float) -> list[float]:
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     least = max(least_span, abs(high) / 100, 1e-6)  # a constant needs an axis, too
     missing = max(0.0, least - (high - low))
-    low, high = low - missing / 2, high + missing / 2
+    below = min(missing / 2, low) if low >= 0 else missing / 2  # no minus where there is none
+    low, high = low - below, high + missing - below
     power = 10 ** math.floor(math.log10((high - low) / 4))
     step = next(power * m for m in (1, 2, 2.5, 5, 10) if (high - low) / (power * m) <= 4)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -27,6 +27,7 @@ def test_ticks_are_few_increasing_and_around_the_values(values: list[float], spa
     slack = 1e-6 * (ticks[-1] - ticks[0])
     assert ticks[0] <= min(values) + slack and max(values) - slack <= ticks[-1]
     assert ticks[-1] - ticks[0] >= span - slack
+    assert ticks[0] >= 0 or min(values) < 0
 
 
 @given(st.floats(0.1, 1e7), st.integers(1, 10))
