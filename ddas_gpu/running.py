@@ -10,7 +10,7 @@ from types import FrameType
 
 from ddas_gpu import torchrun
 from ddas_gpu.distributed.agreement import digest, require_same
-from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.distributed.ranks import Ranks, in_touch
 from ddas_gpu.progress import Progress
 from ddas_gpu.runs import POLICY, RunFolder
 from ddas_gpu.searching import Search
@@ -71,7 +71,8 @@ def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
     received = None
     with Interrupts() as interrupts, progress:
         while not search.finished and received is None:
-            metrics = search.step()
+            with in_touch():
+                metrics = search.step()
             folder.add_metrics(metrics)
             progress.update(metrics, search.parameters.op_probabilities)
             end_of_epoch = search.steps % search.steps_per_epoch == 0

@@ -21,6 +21,7 @@ from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.learning_rates import learning_rate
+from ddas_gpu.models.synced_batch_norm import sync_batch_norm
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.settings import FREE_TO_CHANGE, SearchSettings
 from ddas_gpu.space import SearchSpace
@@ -44,7 +45,7 @@ class Search:
 
     Every rank computes its share of a step's batches. What is not linear in the images is then
     made of the means over all ranks, so that all of them take the step that one rank with the
-    whole batches would. (Only batch norm, if it is not frozen, sees no more than its own share.)
+    whole batches would. (Only batch norm that is neither frozen nor synced sees its own share.)
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Search:
         self.task = task_for(settings, train, validation, self.device, ranks)
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         self.model = self.task.build_model().train()
+        if settings.run.sync_norm and ranks.count > 1:
+            sync_batch_norm(self.model)
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
         self.weights = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.SGD(

@@ -134,6 +134,8 @@ class RunSettings:
     """Write a checkpoint at least this often; one is written after every epoch anyway."""
     timeout: float = 600.0
     """With torchrun: seconds to wait for the other ranks before giving up."""
+    sync_norm: bool = False
+    """With torchrun: batch norm over the images of all ranks, not of each; slower."""
     ranks: tyro.conf.Suppress[tyro.conf.Fixed[int]] = 1
     """Ranks at the start of the run. A step takes --batch images of each, also when the run is
     resumed on more or fewer."""
@@ -157,6 +159,11 @@ class SearchSettings(GroupedSettings):
         for name in NOT_NEGATIVE:
             if not values[name] >= 0:
                 raise ValueError(f"--{name.replace('_', '-')} cannot be negative: {values[name]}")
+        if self.run.sync_norm and self.training.gradients == "jvp":
+            raise ValueError(
+                "--sync-norm does not go with --gradients jvp: ranks cannot exchange forward-mode "
+                "derivatives"
+            )
         if self.training.frozen_norm and self.training.backbone is None:
             raise ValueError("--frozen-norm keeps trained statistics: it needs --backbone FILE")
         if self.data.decode == "each" and self.data.crop != "resized":

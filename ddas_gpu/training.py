@@ -15,6 +15,7 @@ from ddas_gpu import streams
 from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
 from ddas_gpu.errors import Diverged
 from ddas_gpu.learning_rates import learning_rate
+from ddas_gpu.models.synced_batch_norm import sync_batch_norm
 from ddas_gpu.moving_average import MovingAverage
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.streams import Stream
@@ -47,6 +48,8 @@ class Training:
         self.total_steps = training.epochs * self.steps_per_epoch
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         self.model = task.build_model().train()
+        if settings.run.sync_norm and ranks.count > 1:
+            sync_batch_norm(self.model)
         if self.device.type == "cuda":  # what tensor cores want
             self.model.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(

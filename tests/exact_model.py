@@ -1,6 +1,6 @@
 """Networks for tests, by names such as exact_model:build, on which ranks compute what one does.
 
-They compute in double precision, and their batch norm is frozen.
+They compute in double precision. All but one have their batch norm frozen.
 """
 
 import torch
@@ -22,6 +22,10 @@ class ExactDetector(NarrowDetector):
 
 def build(num_classes: int) -> ExactResNet:
     return freeze_batch_norm(ExactResNet(num_classes)).double()
+
+
+def build_with_norm(num_classes: int) -> ExactResNet:
+    return ExactResNet(num_classes).double()
 
 
 def build_detector(num_classes: int) -> ExactDetector:

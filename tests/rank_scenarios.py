@@ -33,6 +33,7 @@ NARROW = {
     **{"model": "exact_model:build_detector", "image_size": 64, "resize": "square"},
     **{"anchor_scale": 1.0, "lr": 0.01, "batch": 4},
 }
+SYNCED = {"model": "exact_model:build_with_norm", "sync_norm": True}
 METHODS = ("auto", "jvp", "reference")
 
 
@@ -55,7 +56,9 @@ def steps_of(search: Search, count: int) -> dict[str, Any]:
 
 
 def flat(model: torch.nn.Module) -> np.ndarray:
-    return torch.cat([weight.detach().reshape(-1) for weight in model.parameters()]).numpy()
+    """Weights, and batch norm's running statistics."""
+    tensors = model.state_dict().values()
+    return torch.cat([tensor.detach().double().reshape(-1) for tensor in tensors]).numpy()
 
 
 def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
@@ -65,6 +68,8 @@ def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, An
     for method in methods:
         settings = preset("digits").replace(**DIGITS, gradients=method)
         found[method] = steps_of(search_of(ranks, settings), 4)
+    settings = preset("digits").replace(**DIGITS | SYNCED)
+    found["synced batch norm"] = steps_of(search_of(ranks, settings), 4)
     images = {"train_images": 4, "val_images": 4, "val_batch": 4, "policies": 2, "epochs": 3}
     settings = preset("coco").replace(**NARROW | images, root=coco)
     found["coco"] = steps_of(search_of(ranks, settings), 3)
@@ -96,7 +101,7 @@ def trainings(ranks: Ranks, coco: Path) -> dict[str, Any]:
     }
     boxes = NARROW | {"test_batch": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
     return {
-        "digits": trained(ranks, training_settings.preset("digits").replace(**digits)),
+        "digits": trained(ranks, training_settings.preset("digits").replace(**digits | SYNCED)),
         "coco": trained(ranks, training_settings.preset("coco").replace(root=coco, **boxes)),
     }
 

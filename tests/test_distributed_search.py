@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from commands import metrics, results, search
 from torchrun_commands import TINY, run, said, start
 
@@ -66,6 +67,17 @@ def test_a_signal_stops_all_ranks_after_the_same_step_and_one_process_goes_on(tm
     assert {line["images"] for line in metrics(tmp_path / "run")} == {4 * 8 + 20}
 
 
+@pytest.mark.gpu
+def test_on_all_gpus_of_this_machine(tmp_path):
+    """NCCL, as far as one machine goes."""
+    ranks = torch.cuda.device_count()
+    flags = ("--train-images", 32 * ranks, "--val-images", 40 * ranks, "--sync-norm")
+    out = tmp_path / "run"
+    code, _, err = run("search", *TINY, *flags, "--device", "cuda", "--out", out, ranks=ranks)
+    assert code == 0, err
+    assert len(metrics(out)) == 2 * 8
+
+
 def test_ctrl_c_through_torchrun_as_well_is_no_second_one(monkeypatch):
     """The terminal sends it to all processes, and torchrun then to every rank."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
@@ -95,6 +107,7 @@ def test_what_is_wrong_is_said_once(tmp_path):
         ((), {"TORCHELASTIC_MAX_RESTARTS": "3"}, "--max-restarts needs --out"),
         (("--batch", "20"), {"WORLD_SIZE": "2"}, "--batch 20 on 2 ranks is larger than the set"),
         (("--timeout", "0"), {}, "--timeout must be above 0"),
+        (("--sync-norm", "--gradients", "jvp"), {}, "--sync-norm does not go with"),
     ],
 )
 def test_flags_that_do_not_go_together(monkeypatch, capsys, flags, environment, reason):
