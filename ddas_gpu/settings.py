@@ -129,7 +129,7 @@ class RunSettings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes a GPU if there is one."""
     threads: int | None = None
-    """CPU threads; without this all cores we may use."""
+    """CPU threads; without this all cores we may use, with torchrun an even part of them."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; one is written after every epoch anyway."""
     timeout: float = 600.0

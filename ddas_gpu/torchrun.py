@@ -38,5 +38,10 @@ def most_restarts() -> int:
     return _number("TORCHELASTIC_MAX_RESTARTS", 0)
 
 
+def keeps_store() -> bool:
+    """Whether ranks that are started again meet in the same store as those before them."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
 def _number(name: str, without: int) -> int:
     return int(os.environ.get(name, without)) if launched() else without

@@ -88,7 +88,7 @@ class TrainingSettings:
     epochs: int = 20
     """Passes over the training images."""
     batch: int = 32
-    """Training images in a step."""
+    """Training images in a step; with torchrun on each rank."""
     test_batch: int = 256
     """Test images in a step of the evaluation."""
     evaluate_every: int = 1

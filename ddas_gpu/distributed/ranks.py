@@ -112,8 +112,8 @@ def joined(device: torch.device, timeout: float) -> Iterator[Ranks]:
     patience = timedelta(seconds=timeout)
     with in_touch():
         store, rank, count = next(distributed.rendezvous("env://", timeout=patience))
-        # torchrun keeps the store when it starts the ranks again, with the addresses of the dead.
-        store = distributed.PrefixStore(f"start {torchrun.restarts()}", store)
+        if torchrun.keeps_store():  # with the addresses of the dead
+            store = distributed.PrefixStore(f"start {torchrun.restarts()}", store)
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=store,
