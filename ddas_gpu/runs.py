@@ -8,40 +8,47 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
 from ddas_gpu.data import DataSet
 from ddas_gpu.files import write_atomically
+from ddas_gpu.grouped_settings import GroupedSettings
 from ddas_gpu.policy import versions
-from ddas_gpu.settings import SearchSettings
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ddas_gpu.data.file_set import FileSet
     from ddas_gpu.detection import DetectionSet
 
-    SearchSet = DataSet | FileSet | DetectionSet
+    Images = DataSet | FileSet | DetectionSet
 
 CONFIG, POLICY, METRICS = "config.json", "policy.json", "metrics.jsonl"
-CHECKPOINT, SAMPLES, SPLIT = "checkpoint.pt", "samples.npz", "split.json"
+CHECKPOINT, SAMPLES = "checkpoint.pt", "samples.npz"
 CHECKPOINT_VERSION = 1
+NOUNS = {"search": "search", "train": "training"}  # for what a command does
+
+Settings = TypeVar("Settings", bound=GroupedSettings)
 
 
-def read_settings(folder: Path) -> SearchSettings:
-    """The settings of the run in `folder`."""
+def read_config(folder: Path, command: str, kind: type[Settings]) -> Settings:
+    """The settings of the run of `command` in `folder`."""
     path = folder / CONFIG
     if not path.is_file():
         raise ValueError(f"{folder} holds no run to resume: it has no {CONFIG}")
     try:
         content = json.loads(path.read_bytes())
-        if content["command"] != "search" or content["version"] != 1:
+        if content["command"] != command or content["version"] != 1:
             raise ValueError(f"a {content['command']} of version {content['version']}")
-        return SearchSettings.from_json(content["settings"])
+        return kind.from_json(content["settings"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is not the configuration of a search: {error}") from None
+        noun = NOUNS[command]
+        raise ValueError(f"{path} is not the configuration of a {noun}: {error}") from None
 
 
 class RunFolder:
@@ -67,37 +74,35 @@ class RunFolder:
             raise ValueError(f"another process is working on {path}") from None
 
     @classmethod
-    def create(cls, settings: SearchSettings, train: SearchSet, validation: SearchSet) -> RunFolder:
-        """A new folder, at --out or at the next free runs/DATA-NUMBER."""
+    def begin(
+        cls, command: str, settings: GroupedSettings, images: Images, write: Callable[[Path], None]
+    ) -> Self:
+        """A new folder, at --out or at the next free runs/DATA-NUMBER; `write` adds what else the
+        command begins with. If anything goes wrong there is no folder."""
         path = _new_folder(settings)
         try:
             config = {
                 "version": 1,
-                "command": "search",
+                "command": command,
                 "settings": settings.to_json(),
                 "versions": versions(),
             }
             text = json.dumps(config, indent=2, ensure_ascii=False)
             write_atomically(path / CONFIG, f"{text}\n".encode())
-            write_atomically(path / SAMPLES, _samples(train))
-            split = {"train": train.members, "validation": validation.members}
-            write_atomically(path / SPLIT, f"{json.dumps(split, ensure_ascii=False)}\n".encode())
+            write_atomically(path / SAMPLES, _samples(images))
+            write(path)
             return cls(path)
         except BaseException:
             shutil.rmtree(path)
             raise
 
-    def __enter__(self) -> RunFolder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for file in (self._metrics, self._lock):
             if file is not None:
                 file.close()
-
-    @property
-    def finished(self) -> bool:
-        return (self.path / POLICY).exists()
 
     def start_metrics(self, steps: int) -> None:
         """Keep the lines of the first `steps` steps, and append from there on.
@@ -150,7 +155,7 @@ class RunFolder:
         return state
 
 
-def _new_folder(settings: SearchSettings) -> Path:
+def _new_folder(settings: GroupedSettings) -> Path:
     path = settings.run.out
     if path is None:
         for number in itertools.count(1):
@@ -175,7 +180,7 @@ def check_free(path: Path) -> None:
         raise ValueError(f"{path} exists and is not an empty folder: name another --out")
 
 
-def _samples(train: SearchSet, count: int = 8) -> bytes:
+def _samples(train: Images, count: int = 8) -> bytes:
     """Up to eight clean training images, evenly spread, for the report."""
     indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
     batch = train.batch(indices, np.random.default_rng(0))

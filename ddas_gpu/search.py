@@ -40,7 +40,7 @@ def parse(argv: list[str]) -> SearchSettings:
         return defaults
 
     def of_run(folder: Path) -> SearchSettings:
-        from ddas_gpu.runs import read_settings
+        from ddas_gpu.search_runs import read_settings
 
         return read_settings(folder)
 
@@ -58,15 +58,16 @@ def run(settings: SearchSettings) -> int:
     from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report import write_report
     from ddas_gpu.running import carry_out
-    from ddas_gpu.runs import RunFolder, check_free
+    from ddas_gpu.runs import check_free
+    from ddas_gpu.search_runs import SearchFolder
     from ddas_gpu.searching import Search
 
     out, resume = settings.run.out, settings.run.resume
 
-    def open_folder() -> RunFolder:
+    def open_folder() -> SearchFolder:
         if resume:
-            return RunFolder(out)
-        return RunFolder.create(settings, search.train, search.validation)
+            return SearchFolder(out)
+        return SearchFolder.create(settings, search.train, search.validation)
 
     with joined(device, settings.run.timeout) as ranks:
         with ranks.together():
@@ -75,7 +76,7 @@ def run(settings: SearchSettings) -> int:
             sets = proxy_sets(settings.data, settings.run.seed, device.type)
             search = Search(settings, space, *sets, device, ranks)
         require_same_start(ranks, settings, search.fingerprints)
-        with open_for_all(ranks, open_folder, RunFolder, new=not resume) as folder:
+        with open_for_all(ranks, open_folder, SearchFolder, new=not resume) as folder:
             if ranks.first:
                 print(
                     f"searching {len(space)} candidates in {search.total_steps} steps: "

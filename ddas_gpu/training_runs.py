@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ddas_gpu.data import DataSet
 from ddas_gpu.files import write_atomically
-from ddas_gpu.policy import PolicySchedule, versions
-from ddas_gpu.runs import CONFIG, POLICY, SAMPLES, RunFolder, _new_folder, _samples
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.runs import POLICY, RunFolder, read_config
 from ddas_gpu.training_settings import TrainSettings
+
+if TYPE_CHECKING:
+    from ddas_gpu.runs import Images
 
 BEST = "best.pt"
 BEST_VERSION = 1
@@ -22,16 +22,7 @@ BEST_VERSION = 1
 
 def read_settings(folder: Path) -> TrainSettings:
     """The settings of the training in `folder`."""
-    path = folder / CONFIG
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no run to resume: it has no {CONFIG}")
-    try:
-        content = json.loads(path.read_bytes())
-        if content["command"] != "train" or content["version"] != 1:
-            raise ValueError(f"a {content['command']} of version {content['version']}")
-        return TrainSettings.from_json(content["settings"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is not the configuration of a training: {error}") from None
+    return read_config(folder, "train", TrainSettings)
 
 
 def read_schedule(folder: Path) -> PolicySchedule | None:
@@ -45,26 +36,13 @@ class TrainingFolder(RunFolder):
 
     @classmethod
     def create(
-        cls, settings: TrainSettings, schedule: PolicySchedule | None, samples: DataSet
+        cls, settings: TrainSettings, schedule: PolicySchedule | None, images: Images
     ) -> TrainingFolder:
-        """A new folder, at --out or at the next free runs/DATA-NUMBER."""
-        path = _new_folder(settings)
-        try:
-            config = {
-                "version": 1,
-                "command": "train",
-                "settings": settings.to_json(),
-                "versions": versions(),
-            }
-            text = json.dumps(config, indent=2, ensure_ascii=False)
-            write_atomically(path / CONFIG, f"{text}\n".encode())
-            write_atomically(path / SAMPLES, _samples(samples))
+        def write(path: Path) -> None:
             if schedule is not None:
                 schedule.save(path / POLICY)
-            return cls(path)
-        except BaseException:
-            shutil.rmtree(path)
-            raise
+
+        return cls.begin("train", settings, images, write)
 
     def save_best(self, content: dict[str, Any]) -> None:
         """Replace the best weights; `torch.load(…, weights_only=True)` reads them."""
