@@ -1,26 +1,26 @@
-"""Running the search command on a few digits, in this process or in one of its own."""
+"""Running a command on little data, in this process or in one of its own, and cutting it short.
+
+`search_commands` and `train_commands` say which command.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ddas_gpu import ops
-from ddas_gpu.search import main
-
-# 4 steps an epoch, 8 in all; one thread, because batches this small are slower on more.
-TINY = (
-    "--epochs 2 --train-images 32 --val-images 40 --batch 8 --val-batch 20 --policies 3 --threads 1"
-).split()
+from ddas_gpu import files, ops
 
 
-def search(*flags: object) -> int:
-    """The exit code of the command with these flags."""
+def call(main: Callable[[list[str]], int], *flags: object) -> int:
+    """The exit code of a command with these flags."""
     threads = torch.get_num_threads(), ops.get_num_threads()
     try:
         return main([str(flag) for flag in flags])
@@ -31,30 +31,77 @@ def search(*flags: object) -> int:
         ops.set_num_threads(threads[1])
 
 
-def start(*flags: object) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "ddas_gpu.search", *(str(flag) for flag in flags)]
+def start(command: str, *flags: object) -> subprocess.Popen[str]:
+    """`python -m ddas_gpu.COMMAND` in a process of its own."""
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path.cwd()
+        [sys.executable, "-m", f"ddas_gpu.{command}", *map(str, flags)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path.cwd(),
     )
+
+
+def refusal(
+    command: Callable[..., int], program: str, capsys: Any, tmp_path: Path, *flags: object
+) -> str:
+    """The one sentence; checks that it is one, and that there is no trace of a run."""
+    out = tmp_path / "refused" / "run"
+    assert command(*flags, "--out", out) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "Traceback" not in told.err
+    lines = told.err.strip().splitlines()
+    assert len(lines) == 1, told.err
+    assert lines[0].startswith(f"{program}: ")
+    assert not out.parent.exists()
+    return lines[0]
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     """metrics.jsonl without the times, the one thing that may differ between equal runs."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line) for line in lines]
-    for step in steps:
-        del step["seconds"]
-    return steps
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"]
+    return lines
 
 
-def results(folder: Path) -> dict[str, Any]:
-    """All of a finished run that must be the same for the same settings."""
-    checkpoint = torch.load(folder / "checkpoint.pt", weights_only=True)
-    tensors = [v for v in torch.utils._pytree.tree_leaves(checkpoint) if torch.is_tensor(v)]
-    return {
-        "policy": (folder / "policy.json").read_bytes(),
-        "metrics": metrics(folder),
-        "tensors": [tensor.numpy().tobytes() for tensor in tensors],
-        "steps": checkpoint["search"]["steps"],
-    }
+def tensors(path: Path) -> list[bytes]:
+    """All tensors of a file, in its order."""
+    content = torch.load(path, weights_only=True)
+    leaves = torch.utils._pytree.tree_leaves(content)
+    return [leaf.numpy().tobytes() for leaf in leaves if torch.is_tensor(leaf)]
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing in the program catches it, only what is on the disk survives."""
+
+
+def die() -> None:
+    raise Killed
+
+
+def before_step(monkeypatch: Any, kind: type, number: int, action: Callable[[], None]) -> None:
+    """Do something when a search or a training begins a step."""
+    real = kind.step
+
+    def step(self):
+        if self.steps == number:
+            action()
+        return real(self)
+
+    monkeypatch.setattr(kind, "step", step)
+
+
+def full_disk(monkeypatch: Any, after: int) -> None:
+    """Every write but the first few finds the disk full when it is to be made permanent."""
+    real, count = os.fsync, 0
+
+    def fsync(descriptor):
+        nonlocal count
+        count += 1
+        if count > after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", fsync)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import metrics, results, search
+from commands import metrics
+from search_commands import results, search
 from torchrun_commands import TINY, run, said, start
 
 from ddas_gpu.running import Interrupts

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import metrics
 from torchrun_commands import run, said
-from train_commands import metrics, results, train
+from train_commands import results, train
 
 # 4 steps an epoch, 8 in all, on two ranks.
 TINY = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
@@ -14,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import TINY, metrics, results, search, start
+from commands import Killed, die, full_disk, metrics
 from PIL import Image
+from search_commands import TINY, at_step, refused, results, search, start
 
-from ddas_gpu import PolicySchedule, files, runs
-from ddas_gpu.searching import Search
+from ddas_gpu import PolicySchedule, runs
 
 FILES = {
     *("config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"),
@@ -149,26 +148,6 @@ def test_help_needs_no_torch():
 # --- stopping and going on ------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """Stands for a sudden end: nothing but what is on the disk survives."""
-
-
-def at_step(monkeypatch, number: int, action) -> None:
-    """Do something in the middle of a step."""
-    real = Search.step
-
-    def step(self):
-        if self.steps == number:
-            action()
-        return real(self)
-
-    monkeypatch.setattr(Search, "step", step)
-
-
-def die():
-    raise Killed
-
-
 @pytest.mark.parametrize("cut", [0, 1, 3, 4, 5, 7])
 @pytest.mark.parametrize("seconds", [0.0001, 1000], ids=["each step", "each epoch"])
 def test_a_run_cut_anywhere_resumes_to_the_same_bytes(whole, tmp_path, monkeypatch, cut, seconds):
@@ -290,20 +269,6 @@ def write_classes(root: Path, count: int = 40, classes: str = "ab") -> Path:
         for number in range(count):
             Image.new("RGB", (20, 18), (number, ord(name), 0)).save(root / name / f"{number}.png")
     return root
-
-
-def refused(capsys, tmp_path: Path, *flags: object) -> str:
-    """The one sentence; checks that it is one, and that there is no trace of a run."""
-    out = tmp_path / "refused" / "run"
-    assert search(*flags, "--out", out) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    lines = told.err.strip().splitlines()
-    assert len(lines) == 1, told.err
-    assert lines[0].startswith("python -m ddas_gpu.search: ")
-    assert not out.parent.exists()
-    return lines[0]
 
 
 def test_missing_root(capsys, tmp_path, monkeypatch):
@@ -477,20 +442,6 @@ def test_damaged_runs_are_refused(whole, capsys, tmp_path, monkeypatch):
     (tmp_path / "metrics.jsonl").write_bytes(lines)
     assert search("--resume", "--out", tmp_path) == 0
     assert results(tmp_path) == results(whole)
-
-
-def full_disk(monkeypatch, after: int) -> None:
-    """Every write but the first few finds the disk full when it is to be made permanent."""
-    real, count = os.fsync, 0
-
-    def fsync(descriptor):
-        nonlocal count
-        count += 1
-        if count > after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    monkeypatch.setattr(files.os, "fsync", fsync)
 
 
 def test_a_disk_that_is_full_from_the_start(capsys, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import pickle
@@ -14,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import Killed, die, full_disk, metrics
 from PIL import Image
-from train_commands import TINY, Killed, at_step, die, metrics, results, start, train
+from train_commands import TINY, at_step, refused, results, start, train
 
-from ddas_gpu import PolicySchedule, SearchSpace, files
+from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.models import build
 from ddas_gpu.training_runs import TrainingFolder
 
@@ -236,20 +236,6 @@ def test_a_resumed_run_keeps_its_policy_when_the_file_is_gone(whole, tmp_path, m
 # --- bad input: one sentence, exit code 2, nothing left behind ------------------------------------
 
 
-def refused(capsys, tmp_path: Path, *flags: object) -> str:
-    """The one sentence; checks that it is one, and that there is no trace of a run."""
-    out = tmp_path / "refused" / "run"
-    assert train(*flags, "--out", out) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    lines = told.err.strip().splitlines()
-    assert len(lines) == 1, told.err
-    assert lines[0].startswith("python -m ddas_gpu.train: ")
-    assert not out.parent.exists()
-    return lines[0]
-
-
 NUMBERS = {
     "--batch 37": "--batch 37 is larger than the set, which has 36 training images",
     "--evaluate-every 0": "--evaluate-every must be above 0",
@@ -443,20 +429,6 @@ def test_damaged_and_foreign_checkpoints(whole, capsys, tmp_path):
     assert "is not the configuration of a training" in told()
     config.write_bytes(settings)
     assert train("--resume", "--out", tmp_path) == 0
-
-
-def full_disk(monkeypatch, after: int) -> None:
-    """Every write but the first few finds the disk full when it is to be made permanent."""
-    real, count = os.fsync, 0
-
-    def fsync(descriptor):
-        nonlocal count
-        count += 1
-        if count > after:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    monkeypatch.setattr(files.os, "fsync", fsync)
 
 
 def test_a_disk_that_is_full_from_the_start(capsys, tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
+from commands import Killed, die
 from layouts import write_cifar, write_images, write_svhn
-from train_commands import Killed, at_step, die, train
+from train_commands import at_step, train
 
 from ddas_gpu.evaluation import evaluate
 from ddas_gpu.models import build

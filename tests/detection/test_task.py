@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import results, search
 from PIL import Image
+from search_commands import results, search
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.data import proxy_sets

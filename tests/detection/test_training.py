@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import Killed, die, metrics
 from PIL import Image
 from small_coco import write_coco
-from train_commands import Killed, at_step, die, metrics, results, train
+from train_commands import at_step, refused, results, train
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.models import build
@@ -251,15 +252,6 @@ REFUSED = {
     "--policy trivialaugment": "--policy trivialaugment: Rotate moves pixels away",
     "--test-root nowhere": "no folder nowhere",
 }
-
-
-def refused(capsys, tmp_path: Path, *flags: object) -> str:
-    out = tmp_path / "refused" / "run"
-    assert train(*flags, "--out", out) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and len(told.err.strip().splitlines()) == 1, told.err
-    assert not out.parent.exists()
-    return told.err
 
 
 @pytest.mark.parametrize(("flags", "reason"), REFUSED.items())
