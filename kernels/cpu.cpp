@@ -1,10 +1,15 @@
 // The CPU target: the same pixels.h, a row at a time so that the compiler vectorises, the images of
 // a batch shared out among threads.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -403,25 +408,89 @@ void run_chain(const Picture& picture, const Task* tasks, byte* scratch) {
     }
 }
 
+// --- threads --------------------------------------------------------------------------------------
+
+// The images of one call. Whoever comes takes the next; late helpers find none left and touch nothing.
+struct Work {
+    const Picture* pictures;
+    std::int64_t count;
+    const Task* tasks;
+    std::int64_t scratch_bytes;
+    std::atomic<std::int64_t> next{0}, done{0};
+
+    void take_part() {
+        std::unique_ptr<byte[]> scratch;
+        for (std::int64_t i; (i = next++) < count; ++done) {
+            if (scratch_bytes && !scratch) scratch.reset(new byte[scratch_bytes]);
+            run_chain(pictures[i], tasks, scratch.get());
+        }
+    }
+};
+
+// Threads that wait for work. Nobody waits for them: on a busy machine it may take milliseconds until
+// one gets a core, and by then the caller has done the work alone.
+class Helpers {
+public:
+    void call(const std::shared_ptr<Work>& work, std::int64_t helpers) {
+        {
+            std::lock_guard<std::mutex> lock(mutex);
+            for (; threads < helpers; ++threads) std::thread([this] { wait(); }).detach();
+            for (std::int64_t i = 0; i < helpers; ++i) calls.push_back(work);
+        }
+        for (std::int64_t i = 0; i < helpers; ++i) wake.notify_one();
+    }
+
+    // Those of this process: a fork leaves the threads behind. They last as long as the process.
+    static Helpers& ours() {
+        static std::mutex guard;
+        static Helpers* helpers = nullptr;
+        static pid_t owner = 0;
+        std::lock_guard<std::mutex> lock(guard);
+        if (owner != getpid()) {
+            helpers = new Helpers;
+            owner = getpid();
+        }
+        return *helpers;
+    }
+
+private:
+    void wait() {
+        for (;;) {
+            std::shared_ptr<Work> work;
+            {
+                std::unique_lock<std::mutex> lock(mutex);
+                wake.wait(lock, [this] { return !calls.empty(); });
+                work = std::move(calls.front());
+                calls.pop_front();
+            }
+            work->take_part();
+        }
+    }
+
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::deque<std::shared_ptr<Work>> calls;
+    std::int64_t threads = 0;
+};
+
 }  // namespace
 
 extern "C" void ddas_augment(const Picture* pictures, std::int64_t n, const Task* tasks, int threads) {
-    // A helper takes some ten microseconds to start: less work than this is done sooner alone.
+    // Waking a helper costs some microseconds: less work than this is done sooner alone.
     constexpr std::int64_t bytes_worth_a_helper = 1 << 18;
+    auto work = std::make_shared<Work>();
     std::int64_t all_bytes = 0, scratch_bytes = 0;
     for (std::int64_t i = 0; i < n; ++i) {
         std::int64_t bytes = 3 * std::int64_t(pictures[i].height) * pictures[i].width;
         all_bytes += bytes;
         if (pictures[i].count > 1) scratch_bytes = std::max(scratch_bytes, bytes);
     }
+    work->pictures = pictures;
+    work->count = n;
+    work->tasks = tasks;
+    work->scratch_bytes = scratch_bytes;
     std::int64_t helpers = std::min({threads - 1l, n - 1, all_bytes / bytes_worth_a_helper});
-    std::atomic<std::int64_t> next{0};
-    auto work = [&] {
-        std::unique_ptr<byte[]> scratch(scratch_bytes ? new byte[scratch_bytes] : nullptr);
-        for (std::int64_t i; (i = next++) < n;) run_chain(pictures[i], tasks, scratch.get());
-    };
-    std::vector<std::thread> pool;
-    for (std::int64_t t = 0; t < helpers; ++t) pool.emplace_back(work);
-    work();
-    for (std::thread& helper : pool) helper.join();
+    if (helpers > 0) Helpers::ours().call(work, helpers);
+    work->take_part();
+    while (work->done < n) std::this_thread::yield();  // for the images that helpers have begun
 }

@@ -1,13 +1,14 @@
-"""Building the CPU target: once, in a cache that many processes may share."""
+"""Building the CPU target once, in a cache that many processes may share; and its threads."""
 
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import apply_op, get_num_threads, native, set_num_threads
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "
@@ -60,3 +61,38 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setenv("DDAS_CACHE", str(file / "cache"))
     with pytest.raises(native.NoCompiler, match="cannot be written"):
         native.build()
+
+
+@pytest.fixture
+def four_threads():
+    before = get_num_threads()
+    set_num_threads(4)
+    yield
+    set_num_threads(before)
+
+
+def test_many_callers_share_the_helpers(four_threads):
+    batches = np.random.default_rng(0).integers(0, 256, (8, 40, 96, 96, 3), np.uint8)
+    with ThreadPoolExecutor(8) as callers:
+        for _ in range(5):
+            results = list(callers.map(lambda images: apply_op(images, "Invert"), batches))
+            np.testing.assert_array_equal(results, 255 - batches)
+
+
+def test_a_forked_process_has_helpers_of_its_own():
+    """As the workers of a DataLoader: the helpers of their parent are not there."""
+    code = """
+import os, warnings
+import numpy as np
+from ddas_gpu.ops import apply_op, set_num_threads
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
+set_num_threads(4)
+images = np.full((40, 96, 96, 3), 7, np.uint8)
+assert (apply_op(images, "Invert") == 248).all()
+child = os.fork()
+right = (apply_op(images, "Invert") == 248).all()
+if child == 0:
+    os._exit(0 if right else 1)
+assert right and os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
