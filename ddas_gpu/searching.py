@@ -26,7 +26,7 @@ from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.settings import FREE_TO_CHANGE, SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
-from ddas_gpu.tasks import task_for
+from ddas_gpu.tasks import Versions, task_for
 
 if TYPE_CHECKING:
     from ddas_gpu.detection import DetectionSet
@@ -100,13 +100,8 @@ class Search:
         # For models that draw themselves (dropout, Shake-Shake).
         own = (self.ranks.rank,) if self.ranks.rank else ()
         torch.manual_seed(streams.number(self.seed, Stream.MODEL, step, *own))
-        clean = self.training_batch(step)
-        watch.lap("data")
         policies = self.draw_policies(step)
-        signs = streams.number(self.seed, Stream.SIGNS, step)
-        holes = streams.generator(self.seed, Stream.HOLES, step)
-        versions = self.task.versions(clean, policies, self.space, signs, holes, self.share)
-        watch.lap("augment")
+        versions = self.versions(step, policies, watch)
         gradients = PolicyGradients(
             self.model,
             self.task.loss,
@@ -156,6 +151,16 @@ class Search:
             "seconds": watch.seconds,
             "images": len(versions.inputs) * self.share.whole + self.val_share.whole,
         }
+
+    def versions(self, step: int, policies: np.ndarray, watch: Stopwatch) -> Versions:
+        """The clean batch of a step and its version under each policy, ready for the network."""
+        clean = self.training_batch(step)
+        watch.lap("data")
+        signs = streams.number(self.seed, Stream.SIGNS, step)
+        holes = streams.generator(self.seed, Stream.HOLES, step)
+        versions = self.task.versions(clean, policies, self.space, signs, holes, self.share)
+        watch.lap("augment")
+        return versions
 
     def training_batch(self, step: int) -> Any:
         """The clean batch of a step, as the task has it: images with labels, or with boxes."""
