@@ -258,6 +258,11 @@ Span inside(std::int64_t start, std::int64_t step, int size, int width) {
 
 typedef byte Vector __attribute__((vector_size(16)));
 
+// Rows are mirrored from their end on: backwards, which the processor does not foresee.
+void fetch_row(const Job& job, int y) {
+    for (int i = 0; i < job.row_bytes(); i += 64) __builtin_prefetch(job.out_row(y) + i, 1);
+}
+
 void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels) {
     int i = 0;
     byte* end = to + 3 * pixels;
@@ -334,6 +339,7 @@ void gather(const Job& job) {
         if (a[0] == one && a[3] == 0) {
             std::memcpy(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin), 3 * pixels);
         } else if (a[0] == -one && a[3] == 0) {
+            fetch_row(job, y + 1);
             reverse_pixels(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) - (span.end - 1)), pixels);
         } else {
             gather_line(job, to, xx + a[0] * span.begin, yy + a[3] * span.begin, a[0], a[3], pixels);
