@@ -258,9 +258,10 @@ Span inside(std::int64_t start, std::int64_t step, int size, int width) {
 
 typedef byte Vector __attribute__((vector_size(16)));
 
-// Rows are mirrored from their end on: backwards, which the processor does not foresee.
-void fetch_row(const Job& job, int y) {
-    for (int i = 0; i < job.row_bytes(); i += 64) __builtin_prefetch(job.out_row(y) + i, 1);
+// For rows that are written backwards, or read a few pixels at a time: the processor does not foresee
+// which memory comes next.
+void fetch(const byte* row, int bytes) {
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(row + i);
 }
 
 void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels) {
@@ -290,9 +291,10 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
 void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x, int step_y, int pixels) {
     // Pixels are moved as four bytes, and the next pixel overwrites the fourth. But behind the last
     // pixel of the image there may be nothing to read, and places are 32 bits.
-    int last = pixels - 1;
-    bool to_the_end = std::max(yy, yy + step_y * last) >> 16 == job.height - 1 &&
-                      std::max(xx, xx + step_x * last) >> 16 == job.width - 1;
+    int last = pixels - 1, bottom = std::max(yy, yy + step_y * last) >> 16;
+    if (bottom + 2 < job.height) fetch(job.in.row(bottom + 2), job.row_bytes());
+    bool to_the_end =
+        bottom == job.height - 1 && std::max(xx, xx + step_x * last) >> 16 == job.width - 1;
     if (to_the_end || std::int64_t(job.height) * job.in.pitch > UINT32_MAX) {
         for (int x = 0; x < pixels; ++x, xx += step_x, yy += step_y)
             std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
@@ -339,7 +341,7 @@ void gather(const Job& job) {
         if (a[0] == one && a[3] == 0) {
             std::memcpy(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin), 3 * pixels);
         } else if (a[0] == -one && a[3] == 0) {
-            fetch_row(job, y + 1);
+            fetch(job.out_row(y + 1), job.row_bytes());
             reverse_pixels(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) - (span.end - 1)), pixels);
         } else {
             gather_line(job, to, xx + a[0] * span.begin, yy + a[3] * span.begin, a[0], a[3], pixels);
