@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from peers.dali import NOT_AHEAD
+from peers.dali import NOT_AHEAD, source_of
 from PIL import Image
 from side_by_side import take_turns
 
@@ -75,15 +75,11 @@ def with_pillow(images: torch.Tensor, policies: np.ndarray) -> torch.Tensor:
 
 def dali(arrays: np.ndarray, device: str):
     """Runs of a pipeline whose batch is the three copies."""
-    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali import pipeline_def
     from nvidia.dali.auto_aug import rand_augment
+    from nvidia.dali.pipeline import do_not_convert
 
-    source = {"layout": "HWC", "no_copy": True, "device": "cpu"}
-    if device == "cuda":
-        import cupy
-
-        arrays, source["device"] = cupy.asarray(arrays), "gpu"
-    batch = [image for _ in range(POLICIES) for image in arrays]
+    batch = np.concatenate([arrays] * POLICIES)
 
     @pipeline_def(
         batch_size=len(batch),
@@ -93,7 +89,7 @@ def dali(arrays: np.ndarray, device: str):
         **NOT_AHEAD,
     )
     def pipeline():
-        images = fn.external_source(lambda: batch, **source)
+        images = do_not_convert(source_of)(batch, device)
         return rand_augment.rand_augment(images, n=SPACE.depth, m=10)
 
     built = pipeline()

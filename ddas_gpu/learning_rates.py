@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Protocol
 
 
-def learning_rate(
-    start: float, schedule: str, falls: Sequence[int], step: int, total: int, an_epoch: int
-) -> float:
+class RateSettings(Protocol):
+    lr: float
+    lr_schedule: str
+    lr_steps: tuple[int, ...]
+
+
+def learning_rate(settings: RateSettings, step: int, total: int, an_epoch: int) -> float:
     """The rate of a step, of `total` steps with `an_epoch` of them in an epoch.
 
-    schedule: "cosine" goes from `start` to 0 along a cosine; "step" falls by a tenth at each of the
-    epochs in `falls`.
+    "cosine" goes from --lr to 0 along a cosine; "step" falls by a tenth at each of --lr-steps.
     """
-    if schedule == "cosine":
-        return 0.5 * start * (1 + math.cos(math.pi * step / total))
-    return start * 0.1 ** sum(step // an_epoch >= fall for fall in falls)
+    if settings.lr_schedule == "cosine":
+        return 0.5 * settings.lr * (1 + math.cos(math.pi * step / total))
+    return settings.lr * 0.1 ** sum(step // an_epoch >= fall for fall in settings.lr_steps)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Any
 
 from ddas_gpu import torchrun
 from ddas_gpu.distributed.agreement import digest, require_same
@@ -60,7 +61,7 @@ def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
         return time.monotonic()
 
     with ranks.together():
-        _restore(search, folder, data)
+        restore(search, "search", folder, data)
         folder.start_metrics(search.steps)
         last = checkpoint()
     require_same(ranks, {"numbers of steps in its checkpoint": search.steps})
@@ -89,16 +90,21 @@ def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
     return None
 
 
-def _restore(search: Search, folder: RunFolder, data: list[int]) -> None:
-    """Go on from the last checkpoint, if there is one."""
+def restore(run: Any, part: str, folder: RunFolder, data: list[int]) -> None:
+    """Let a search or a training go on from the last checkpoint, if there is one.
+
+    part: what its state is called there. data: the fingerprints of the images.
+    """
     state = folder.load_checkpoint()
     if state is None:
         return
+    if not {"data", part} <= state.keys():
+        raise ValueError(f"the checkpoint in {folder.path} is not one of a {part}")
     if state["data"] != data:
         raise ValueError(
             f"the run in {folder.path} was started with other images than there are now"
         )
-    search.load_state_dict(state["search"])
+    run.load_state_dict(state[part])
 
 
 def require_same_state(search: Search) -> None:

@@ -97,9 +97,7 @@ class Search:
         """One step of Algorithm 1; what there is to tell about it, as in metrics.jsonl."""
         step, watch = self.steps, Stopwatch(self.device)
         learning_rate = self.learning_rate(step)
-        # For models that draw themselves (dropout, Shake-Shake).
-        own = (self.ranks.rank,) if self.ranks.rank else ()
-        torch.manual_seed(streams.number(self.seed, Stream.MODEL, step, *own))
+        self.ranks.seed_network(self.seed, step)
         policies = self.draw_policies(step)
         versions = self.versions(step, policies, watch)
         gradients = PolicyGradients(
@@ -200,15 +198,8 @@ class Search:
 
     def learning_rate(self, step: int) -> float:
         """SGD's learning rate η for a step."""
-        training = self.settings.training
-        return learning_rate(
-            training.lr,
-            training.lr_schedule,
-            training.lr_steps,
-            step,
-            self.total_steps,
-            self.steps_per_epoch,
-        )
+        steps = self.total_steps, self.steps_per_epoch
+        return learning_rate(self.settings.training, step, *steps)
 
     def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
         """θ_t → θ_{t+1}, one step of SGD with momentum along `gradient`."""

@@ -100,9 +100,7 @@ class Training:
     def step(self) -> None:
         """One step of SGD."""
         start = time.perf_counter()
-        # For models that draw themselves (dropout, Shake-Shake).
-        own = (self.ranks.rank,) if self.ranks.rank else ()
-        torch.manual_seed(streams.number(self.seed, Stream.MODEL, self.steps, *own))
+        self.ranks.seed_network(self.seed, self.steps)
         images, targets = self.task.batch(self.steps)
         if self.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
@@ -143,15 +141,8 @@ class Training:
 
     def learning_rate(self, step: int) -> float:
         """SGD's learning rate for a step."""
-        training = self.settings.training
-        return learning_rate(
-            training.lr,
-            training.lr_schedule,
-            training.lr_steps,
-            step,
-            self.total_steps,
-            self.steps_per_epoch,
-        )
+        steps = self.total_steps, self.steps_per_epoch
+        return learning_rate(self.settings.training, step, *steps)
 
     def require_finite(self) -> None:
         if not math.isfinite(float(self.sums[0])):

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from ddas_gpu.distributed.agreement import require_same
-from ddas_gpu.running import Interrupts, agreed
+from ddas_gpu.running import Interrupts, agreed, restore
 from ddas_gpu.training import Training
 from ddas_gpu.training_progress import TrainingProgress
 from ddas_gpu.training_runs import TrainingFolder
@@ -25,7 +25,7 @@ def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | No
         return time.monotonic()
 
     with ranks.together():
-        _restore(training, folder, data)
+        restore(training, "training", folder, data)
         folder.start_metrics(training.epoch)
         last = checkpoint()
     require_same(ranks, {"numbers of steps in its checkpoint": training.steps})
@@ -56,20 +56,6 @@ def carry_out(training: Training, folder: TrainingFolder) -> signal.Signals | No
             checkpoint()
             return received
     return None
-
-
-def _restore(training: Training, folder: TrainingFolder, data: list[int]) -> None:
-    """Go on from the last checkpoint, if there is one."""
-    state = folder.load_checkpoint()
-    if state is None:
-        return
-    if not {"data", "training"} <= state.keys():
-        raise ValueError(f"the checkpoint in {folder.path} is not one of a training")
-    if state["data"] != data:
-        raise ValueError(
-            f"the run in {folder.path} was started with other images than there are now"
-        )
-    training.load_state_dict(state["training"])
 
 
 def best_weights(training: Training) -> dict[str, Any]:

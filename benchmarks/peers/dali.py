@@ -20,20 +20,28 @@ def dali(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -
     operator = _operators(fn, dali_types).get(name)
     if operator is None:
         return None
-    source = {"layout": "HWC", "no_copy": True, "device": "cpu"}
-    if device == "cuda":
-        import cupy
+    device_id = 0 if device == "cuda" else None
 
-        images, source["device"] = cupy.asarray(images), "gpu"
-    batch, device_id = list(images), 0 if device == "cuda" else None
-
-    @pipeline_def(batch_size=len(batch), num_threads=threads, device_id=device_id, **NOT_AHEAD)
+    @pipeline_def(batch_size=len(images), num_threads=threads, device_id=device_id, **NOT_AHEAD)
     def pipeline():
-        return operator(fn.external_source(lambda: batch, **source))
+        return operator(source_of(images, device))
 
     built = pipeline()
     built.build()
     return built.run
+
+
+def source_of(images: np.ndarray, device: str):
+    """The same batch again and again, where the pipeline works on it; inside its definition."""
+    from nvidia.dali import fn
+
+    place = "cpu"
+    if device == "cuda":
+        import cupy
+
+        images, place = cupy.asarray(images), "gpu"
+    batch = list(images)
+    return fn.external_source(lambda: batch, layout="HWC", no_copy=True, device=place)
 
 
 def _operators(fn, dali_types):

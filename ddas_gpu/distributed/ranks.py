@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch import distributed
 
-from ddas_gpu import torchrun
+from ddas_gpu import streams, torchrun
 from ddas_gpu.distributed.shares import Share
 from ddas_gpu.errors import LostContact, Refused, sentence
+from ddas_gpu.streams import Stream
 
 
 class Ranks:
     """This process among `count`. A run without torchrun has one rank, which tells nobody anything.
 
-    Every method but `share` must be called by all ranks, in the same order.
+    Every method but `share` and `seed_network` must be called by all ranks, in the same order.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | str = "cpu") -> None:
@@ -44,6 +45,11 @@ class Ranks:
             )
         size = whole // self.count
         return Share(self.rank * size, (self.rank + 1) * size, whole)
+
+    def seed_network(self, seed: int, step: int) -> None:
+        """For models that draw themselves (dropout, Shake-Shake): others on every rank."""
+        own = (self.rank,) if self.rank else ()  # rank 0 draws what a single process draws
+        torch.manual_seed(streams.number(seed, Stream.MODEL, step, *own))
 
     def gather(self, value: Any) -> list[Any]:
         """What all ranks have, in their order: for small things and rare occasions."""

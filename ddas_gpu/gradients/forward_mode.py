@@ -1,5 +1,6 @@
 """Dot products as directional derivatives: any model, one copy of the parameters, no tape."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -38,6 +39,10 @@ class ForwardModeGradients:
             if gradients[name] is None:
                 gradients[name] = torch.zeros_like(parameter)
         return gradients
+
+    def weighted_parts(self, weights: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same as (name, gradient), all at once."""
+        return iter(self.weighted(weights).items())
 
     def dot(self, direction: Tensors) -> torch.Tensor:
         """(L+1,): g_l · direction."""

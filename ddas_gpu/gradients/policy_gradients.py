@@ -61,22 +61,22 @@ class PolicyGradients:
 
     def weighted(self, weights: torch.Tensor | Sequence[float]) -> dict[str, torch.Tensor]:
         """{name: Σ_l w_l g_l} for the parameters that require gradients; weights (L+1,)."""
-        parts = dict(self.weighted_parts(weights))
-        return {name: parts[name] for name in self._shapes}
+        return self._gradients.weighted(self._one_a_version(weights))
 
     def weighted_parts(
         self, weights: torch.Tensor | Sequence[float]
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """The same as (name, gradient), each as soon as it is computed, in any order."""
+        return self._gradients.weighted_parts(self._one_a_version(weights))
+
+    def _one_a_version(self, weights: torch.Tensor | Sequence[float]) -> torch.Tensor:
         weights = torch.as_tensor(weights, dtype=self.losses.dtype, device=self.losses.device)
         if weights.shape != self.losses.shape:
             raise ValueError(
                 f"one weight per version, please: {len(self.losses)} versions, "
                 f"weights of shape {tuple(weights.shape)}"
             )
-        if isinstance(self._gradients, LayerwiseGradients):
-            return self._gradients.weighted_parts(weights.detach())
-        return iter(self._gradients.weighted(weights.detach()).items())
+        return weights.detach()
 
     def dot(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """(L+1,): g_l · direction, for a direction with the names `weighted` returns."""

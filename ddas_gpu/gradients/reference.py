@@ -1,5 +1,7 @@
 """The reference: every gradient, kept. L+1 gradients of memory, nothing to go wrong."""
 
+from collections.abc import Iterator
+
 import torch
 
 from ddas_gpu.gradients.versions import Tensors, Versions
@@ -26,6 +28,10 @@ class ReferenceGradients:
             for name, gradient in gradients.items():
                 total[name].add_(gradient, alpha=weight)
         return total
+
+    def weighted_parts(self, weights: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same as (name, gradient), all at once."""
+        return iter(self.weighted(weights).items())
 
     def dot(self, direction: Tensors) -> torch.Tensor:
         """(L+1,): g_l · direction."""

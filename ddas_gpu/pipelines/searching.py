@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 
 from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.base_feed import paths_for_dali
 from ddas_gpu.pipelines.images import ImageFiles
 from ddas_gpu.pipelines.recipe import Recipe, make_recipe
 
@@ -96,8 +96,8 @@ class SearchImages:
 
         With `rows` only these of them, the same to the byte.
         """
-        paths = [np.frombuffer(os.fsencode(self.files[i]), np.uint8) for i in indices[rows]]
-        given: dict[str, Any] = {"paths": paths}
+        files = [self.files[i] for i in indices[rows]]
+        given: dict[str, Any] = {"paths": paths_for_dali(files)}
         if self.training:
             given["crops"] = generator.random((len(indices), draws.CROP_DRAWS))[rows]
             if self.flip:
