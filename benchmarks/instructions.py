@@ -34,7 +34,7 @@ class Counter:
         task = self.folder / f"{name}-{side}"
         middle = Draws(np.zeros((1, 1), bool), np.full((1, 1, 2), 1 << 31, np.uint32))
         request = Request.same_for_all(name, argument_of(name))._replace(draws=middle)
-        task.write_bytes(chains_for(request, (side, side)).tasks.tobytes())
+        task.write_bytes(chains_for(request, (side, side), 1).tasks.array.tobytes())
         # Two calls less one: without the start of the program, and with warm caches of its own.
         counts = [self._count(build, side, task, calls) for calls in (1, 2)]
         return (counts[1] - counts[0]) / side**2

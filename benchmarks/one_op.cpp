@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 int main(int, char** arguments) {
     int side = std::atoi(arguments[1]), calls = std::atoi(arguments[3]);
@@ -13,6 +14,8 @@ int main(int, char** arguments) {
     std::vector<byte> source(3 * side * side), target(source.size());
     unsigned noise = 1;
     for (byte& v : source) v = (noise = noise * 1664525 + 1013904223) >> 24;
-    Picture picture{source.data(), target.data(), nullptr, side, side, 3 * side, 0, count, count};
-    for (int i = 0; i < calls; ++i) ddas_augment(&picture, 1, &task, 1);
+    Picture picture{0, 0, 0, side, side, 3 * side};
+    Chain chain{0, count, count};
+    for (int i = 0; i < calls; ++i)
+        ddas_augment(&picture, &chain, &task, source.data(), target.data(), 1, 1);
 }

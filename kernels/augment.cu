@@ -3,7 +3,8 @@
 #include "chain.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
-augment(const Picture* pictures, const Task* tasks) {
+augment(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
+        byte* targets, byte* scratches) {
     __shared__ Shared shared;
-    run_chain<false>(pictures[blockIdx.x], tasks, shared);
+    run_chain<false>({pictures, chains, tasks, sources, targets, scratches}, shared);
 }

@@ -245,8 +245,14 @@ PIXEL void run(const Job& job, Shared& shared) {
     }
 }
 
-// The first task of a picture, straight from source to target.
-PIXEL Job first_job(const Picture& picture, const Task* tasks) {
-    return {tasks + picture.first, picture.source, picture.source_pitch, picture.target,
-            3 * picture.width,     picture.height, picture.width};
+// The first task of this block's picture, straight from source to target.
+PIXEL Job first_job(const Batch& batch) {
+    const Picture& picture = batch.pictures[blockIdx.x];
+    return {batch.tasks + batch.chains[blockIdx.x].first,
+            batch.sources + picture.source,
+            picture.source_pitch,
+            batch.targets + picture.target,
+            3 * picture.width,
+            picture.height,
+            picture.width};
 }

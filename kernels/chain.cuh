@@ -14,17 +14,20 @@ PIXEL void run_in_place(const Task* task, byte* image, int pitch, byte* spare, S
 
 // `with_parts`: some tasks are on rectangles. It takes more registers, so it is a kernel of its own.
 template <bool with_parts>
-PIXEL void run_chain(const Picture& picture, const Task* tasks, Shared& shared) {
-    Job job = first_job(picture, tasks);
-    if (picture.count == 0) copy(job);
+PIXEL void run_chain(const Batch& batch, Shared& shared) {
+    const Chain& chain = batch.chains[blockIdx.x];
+    Job job = first_job(batch);
+    if (chain.count == 0) copy(job);
+    byte* target = job.out;
+    byte* scratch = batch.scratches + batch.pictures[blockIdx.x].scratch;
     byte* image = nullptr;  // the latest state, once it is no longer the source
-    for (int i = 0, whole = picture.whole; i < picture.count; ++i, ++job.task) {
+    for (int i = 0, whole = chain.whole; i < chain.count; ++i, ++job.task) {
         if (with_parts && job.task->width) {
-            byte* spare = image == picture.target ? picture.scratch : picture.target;
+            byte* spare = image == target ? scratch : target;
             run_in_place(job.task, image, job.pitch, spare, shared);
         } else {
             // These take turns so that the last one writes the target.
-            image = job.out = whole-- % 2 ? picture.target : picture.scratch;
+            image = job.out = whole-- % 2 ? target : scratch;
             run(job, shared);
             job.in = image;
             job.pitch = job.out_pitch;

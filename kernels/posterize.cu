@@ -3,6 +3,7 @@
 #include "blocks.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
-posterize(const Picture* pictures, const Task* tasks) {
-    posterize_image(first_job(pictures[blockIdx.x], tasks));
+posterize(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
+          byte* targets, byte* scratches) {
+    posterize_image(first_job({pictures, chains, tasks, sources, targets, scratches}));
 }

@@ -3,6 +3,7 @@
 #include "blocks.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
-solarize(const Picture* pictures, const Task* tasks) {
-    solarize_image(first_job(pictures[blockIdx.x], tasks));
+solarize(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
+         byte* targets, byte* scratches) {
+    solarize_image(first_job({pictures, chains, tasks, sources, targets, scratches}));
 }

@@ -11,14 +11,26 @@ struct Task {          // one op on one image, or in place on a rectangle of it
     int fill;          // what comes from outside the image, and what Cutout leaves
 };
 
-struct Picture {  // one image and its chain of ops: tasks[first], …, tasks[first + count - 1]
-    const unsigned char* source;
-    unsigned char* target;
-    unsigned char* scratch;  // as large as the target; used when count > 1
+struct Picture {  // one image; its places count from where the memory of all images begins
+    long long source, target;
+    long long scratch;  // as large as the target; used by chains of more than one task
     int height, width;
     int source_pitch;  // bytes from one row to the next; target and scratch are dense
+};
+
+struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1]
     int first, count;  // count 0: a copy
     int whole;         // how many of the tasks are on the whole image; the first one is
 };
 
-static_assert(sizeof(Task) == 60 && sizeof(Picture) == 48, "the records of marshal.py");
+struct Batch {
+    const Picture* pictures;
+    const Chain* chains;  // one a picture
+    const Task* tasks;
+    const unsigned char* sources;
+    unsigned char* targets;
+    unsigned char* scratches;
+};
+
+static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 12,
+              "the records of marshal.py");

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ class Kind:
     is_bytes: Callable[[Any], bool]
     address: Callable[[Any], int]
     strides: Callable[[Any], tuple[int, ...]]  # in bytes
-    is_dense: Callable[[Any], bool]
     dense: Callable[[Any], Any]  # the same values, contiguous
     empty: Callable[[Any, Sequence[int]], Any]  # (like, shape): uint8 on the same device
     device: Callable[[Any], tuple[str, int]]
@@ -46,7 +46,6 @@ NUMPY = Kind(
     is_bytes=lambda array: array.dtype == np.uint8,
     address=address_of,
     strides=lambda array: array.strides,
-    is_dense=lambda array: array.flags.c_contiguous,
     dense=np.ascontiguousarray,
     empty=lambda like, shape: np.empty(shape, np.uint8),
     device=lambda array: ("cpu", 0),
@@ -56,7 +55,6 @@ TORCH = Kind(
     is_bytes=lambda array: array.dtype is sys.modules["torch"].uint8,
     address=lambda array: array.data_ptr(),
     strides=lambda array: array.stride(),  # in elements, which are bytes
-    is_dense=lambda array: array.is_contiguous(),
     dense=lambda array: array.contiguous(),
     empty=lambda like, shape: like.new_empty(tuple(shape)),
     device=lambda array: (array.device.type, array.device.index or 0),
@@ -66,7 +64,6 @@ CUPY = Kind(
     is_bytes=lambda array: array.dtype == np.uint8,
     address=lambda array: array.data.ptr,
     strides=lambda array: array.strides,
-    is_dense=lambda array: array.flags.c_contiguous,
     dense=lambda array: sys.modules["cupy"].ascontiguousarray(array),
     empty=_empty_cupy,
     device=lambda array: ("cuda", array.device.id),
@@ -82,20 +79,32 @@ def kind_of(array: Any) -> Kind | None:
     return found if hasattr(array, "shape") else None
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)  # compared by identity, so that it is quick to find in a cache
+class Layout:
+    """Where the images of a batch lie, from where it begins. Alike arrays share one object."""
+
+    sizes: Sizes
+    offsets: np.ndarray  # int64 (B,), in bytes
+    pitches: int | np.ndarray  # bytes from row to row
+    extent: int  # bytes to behind the last one
+
+
+@dataclass(slots=True)
 class Batch:
-    """Where the images of a batch lie."""
+    """Images in memory."""
 
     owners: list[Any]  # keeps the memory alive while it is in use
-    sizes: Sizes
-    addresses: np.ndarray  # uint64 (B,)
-    extent: tuple[int, int]  # from the first byte to behind the last
-    pitches: int | np.ndarray  # bytes from row to row
+    address: int
+    layout: Layout
     device: tuple[str, int]
     library: str
 
     def __len__(self) -> int:
-        return len(self.addresses)
+        return len(self.layout.offsets)
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.layout.sizes
 
 
 def read(images: Images, name: str = "images", *, writable: bool = False) -> Batch:
@@ -105,46 +114,83 @@ def read(images: Images, name: str = "images", *, writable: bool = False) -> Bat
     """
     if isinstance(images, (list, tuple)):
         return _read_list(images, name, writable)
-    kind = _check(images, ("B", "H", "W", 3), name)
-    images = _whole_rows(images, kind, name, writable)
-    batch, height, width, _ = images.shape
-    offset, pitch, *_ = kind.strides(images)
-    offset = max(offset, 1)  # an empty batch may have a stride of 0
-    address = kind.address(images)
-    end = address + batch * offset
-    return Batch(
-        owners=[images],
-        sizes=(height, width),
-        addresses=np.arange(address, end, offset, np.uint64),
-        extent=(address, max(end, address + height * pitch)),
-        pitches=pitch,
-        device=kind.device(images),
-        library=kind.library,
-    )
+    kind = _check_kind(images, name)
+    layout = _layout(tuple(images.shape), kind.strides(images), name, writable)
+    if layout is None:
+        images = kind.dense(images)
+        layout = _layout(tuple(images.shape), kind.strides(images), name, writable)
+    return Batch([images], kind.address(images), layout, kind.device(images), kind.library)
+
+
+@lru_cache(maxsize=1024)
+def _layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], name: str, writable: bool
+) -> Layout | None:
+    """None: the kernels cannot read images that lie like this."""
+    _check_shape(shape, ("B", "H", "W", 3), name)
+    batch, height, width, _ = shape
+    if batch == 0:  # numpy's strides are all 0 then
+        return Layout((height, width), np.arange(0), 3 * width, extent=0)
+    pitch = _pitch(shape[1:], strides[1:], name, writable)
+    if pitch is None:
+        return None
+    offset = strides[0] if batch > 1 else height * pitch  # of a single image it may be anything
+    if writable and offset != height * pitch:
+        raise _not_contiguous(name, strides)
+    if offset <= 0:
+        return None
+    offsets = np.arange(batch) * offset
+    return Layout((height, width), offsets, pitch, extent=int(offsets[-1]) + height * pitch)
+
+
+@lru_cache(maxsize=64)
+def tiled(layout: Layout, times: int) -> Layout:
+    """The same images several times over."""
+    return replace(layout, offsets=np.tile(layout.offsets, times))
 
 
 def _read_list(images: Sequence[Any], name: str, writable: bool) -> Batch:
     owners, addresses, pitches, places = [], [], [], set()
     for i, image in enumerate(images):
-        kind = _check(image, ("H", "W", 3), f"{name}[{i}]")
-        image = _whole_rows(image, kind, f"{name}[{i}]", writable)
+        each = f"{name}[{i}]"
+        kind = _check_kind(image, each)
+        _check_shape(tuple(image.shape), ("H", "W", 3), each)
+        pitch = _pitch(image.shape, kind.strides(image), each, writable)
+        if pitch is None:
+            image, pitch = kind.dense(image), 3 * image.shape[1]
         owners.append(image)
         addresses.append(kind.address(image))
-        pitches.append(kind.strides(image)[0])
+        pitches.append(pitch)
         places.add((kind.library, kind.device(image)))
     if len(places) > 1:
         raise ValueError(f"{name} are of different kinds or devices: {sorted(places)}")
     library, device = places.pop() if places else ("numpy", ("cpu", 0))
+    begin = min(addresses, default=0)
     ends = [a + p * len(image) for a, p, image in zip(addresses, pitches, owners, strict=True)]
-    return Batch(
-        owners=owners,
+    layout = Layout(
         sizes=[tuple(image.shape[:2]) for image in owners],
-        addresses=np.array(addresses, np.uint64),
-        extent=(min(addresses, default=0), max(ends, default=0)),
+        offsets=np.array([address - begin for address in addresses], np.int64),
         pitches=np.array(pitches, np.int32),
-        device=device,
-        library=library,
+        extent=max(ends, default=0) - begin,
     )
+    return Batch(owners, begin, layout, device, library)
+
+
+def _pitch(shape: Sequence[int], strides: Sequence[int], name: str, writable: bool) -> int | None:
+    """Bytes from row to row of an image, or None if the pixels of a row do not lie side by side."""
+    height, width, _ = shape
+    row = 3 * width
+    # Where there is only one, it does not matter how far the next would be.
+    pitch = strides[0] if height > 1 else row
+    pixel = strides[1] if width > 1 else 3
+    whole = (pixel, strides[2]) == (3, 1)
+    if writable and not (whole and pitch == row):
+        raise _not_contiguous(name, strides)
+    return pitch if whole and row <= pitch < 2**31 else None
+
+
+def _not_contiguous(name: str, strides: Sequence[int]) -> ValueError:
+    return ValueError(f"{name} must be contiguous, not of strides {tuple(strides)}")
 
 
 def empty_like(images: Images) -> Images:
@@ -171,7 +217,10 @@ def check_target(target: Batch, source: Batch) -> None:
             f"out is a {target.library} array on {target.device}, "
             f"but the images are {source.library} on {source.device}"
         )
-    if target.extent[0] < source.extent[1] and source.extent[0] < target.extent[1]:
+    if (
+        target.address < source.address + source.layout.extent
+        and source.address < target.address + target.layout.extent
+    ):
         # Lists of images may lie in between each other, which is fine.
         (begin, end), (low, high) = _spans(target), _spans(source)
         if ((begin[:, None] < high) & (low < end[:, None])).any():
@@ -180,11 +229,11 @@ def check_target(target: Batch, source: Batch) -> None:
 
 
 def _spans(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-    heights = np.array(batch.sizes, np.uint64)[..., 0]
-    return batch.addresses, batch.addresses + heights * np.asarray(batch.pitches, np.uint64)
+    begin = batch.address + batch.layout.offsets
+    return begin, begin + np.array(batch.sizes)[..., 0] * batch.layout.pitches
 
 
-def _check(array: Any, layout: tuple[str | int, ...], name: str) -> Kind:
+def _check_kind(array: Any, name: str) -> Kind:
     kind = kind_of(array)
     if kind is None:
         raise TypeError(
@@ -192,20 +241,11 @@ def _check(array: Any, layout: tuple[str | int, ...], name: str) -> Kind:
         )
     if not kind.is_bytes(array):
         raise TypeError(f"{name} must be uint8, not {array.dtype}")
-    shape = tuple(array.shape)
+    return kind
+
+
+def _check_shape(shape: tuple[int, ...], layout: tuple[str | int, ...], name: str) -> None:
     if len(shape) != len(layout) or shape[-1] != 3:
         raise ValueError(f"{name} must have the shape ({', '.join(map(str, layout))}), not {shape}")
     if 0 in shape[-3:]:
         raise ValueError(f"{name} must have pixels, not the shape {shape}")
-    return kind
-
-
-def _whole_rows(array: Any, kind: Kind, name: str, writable: bool) -> Any:
-    strides = kind.strides(array)
-    if writable:
-        if not kind.is_dense(array):
-            raise ValueError(f"{name} must be contiguous, not of strides {strides}")
-        return array
-    *_, pitch, pixel, channel = strides
-    whole = (pixel, channel) == (3, 1) and 3 * array.shape[-2] <= pitch < 2**31
-    return array if whole and min(strides) > 0 else kind.dense(array)

@@ -106,7 +106,7 @@ def versions(
         out = arrays.empty(images, shape)
     elif tuple(out.shape) != shape:
         raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
-    tiled = replace(source, addresses=np.tile(source.addresses, count + 1))
+    tiled = replace(source, layout=arrays.tiled(source.layout, count + 1))
     flat = out.reshape(((count + 1) * batch, *images.shape[1:]))
     _run(tiled, flat, Request(steps_of(space), chosen, draws, space.fill), backend)
     return out
@@ -151,22 +151,23 @@ def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.
 
 
 def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
+    chains = chains_for(request, source.sizes, len(source))  # also for what it refuses
     if choose_backend(backend, source) == "kornia":
         from ddas_gpu.ops import fallback
 
-        chains_for(request, source.sizes)  # for what it refuses
         fallback.run(source, _target(source, out), request)
     else:
-        run_chains(source, out, chains_for(request, source.sizes), backend)
+        run_chains(source, out, chains, backend)
 
 
 def run_chains(source: Batch, out: Images, chains: Chains, backend: str) -> None:
     """Have the kernels do the tasks, from the source to `out`."""
-    pictures = pictures_for(source, _target(source, out), chains)
+    target = _target(source, out)
+    pictures = pictures_for(source.layout, target.layout)
     if choose_backend(backend, source) == "cpu":
-        native.run(pictures, chains.tasks)
+        native.run(pictures, chains, source.address, target.address)
     else:
-        cuda.run(pictures, chains.tasks, source)
+        cuda.run(pictures, chains, source, target)
 
 
 def _target(source: Batch, out: Images) -> Batch:

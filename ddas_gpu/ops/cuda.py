@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ddas_gpu.ops.marshal import DEFINITIONS
+from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
 from ddas_gpu.ops.table import Primitive
 
 if TYPE_CHECKING:
@@ -49,48 +49,54 @@ class Kernels(Protocol):
 
 
 class CudaTarget:
-    """Turns pictures and tasks into one upload and one launch."""
+    """Turns pictures and their chains into one upload and one launch."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
 
-    def run(self, pictures: np.ndarray, tasks: np.ndarray) -> None:
-        """Take every picture through its tasks (marshal.PICTURE, marshal.TASK)."""
+    def run(self, pictures: Records, chains: Chains, sources: int, targets: int) -> None:
+        """Take every picture (marshal.PICTURE) through its chain, between these addresses."""
         if len(pictures) == 0:
             return
-        self._give_scratch(pictures)
-        name = kernel_for(pictures, tasks)
-        rows = int(pictures["height"].max())
+        name = kernel_for(chains)
+        rows = int(pictures.array["height"].max())
         blocks_an_image = -(-rows // ROWS_A_BLOCK.get(name, rows))
-        records = np.concatenate([pictures.view(np.uint8), tasks.view(np.uint8)])
-        address = self.kernels.upload(records)
-        args = (np.uint64(address), np.uint64(address + pictures.nbytes))
-        self.kernels.launch(name, (len(pictures), blocks_an_image, 1), BLOCK, args)
+        # The pictures first: of these records they alone need the alignment of 8 bytes.
+        records = [
+            np.ravel(part.array).view(np.uint8) for part in (pictures, chains.shares, chains.tasks)
+        ]
+        address = self.kernels.upload(np.concatenate(records))
+        places = (address, address + len(records[0]), address + len(records[0]) + len(records[1]))
+        args = (*places, sources, targets, self._scratch(pictures, chains))
+        grid = (len(pictures), blocks_an_image, 1)
+        self.kernels.launch(name, grid, BLOCK, tuple(map(np.uint64, args)))
 
-    def _give_scratch(self, pictures: np.ndarray) -> None:
+    def _scratch(self, pictures: Records, chains: Chains) -> int:
         """Chains of ops alternate between the target and as much scratch memory again."""
-        sizes = 3 * pictures["height"].astype(np.uint64) * pictures["width"].astype(np.uint64)
-        sizes[pictures["count"] < 2] = 0
-        ends = np.cumsum(sizes, dtype=np.uint64)
-        if ends[-1]:
-            pictures["scratch"] = np.uint64(self.kernels.allocate(int(ends[-1]))) + ends - sizes
+        if chains.shares.array[:, 1].max() < 2:
+            return 0
+        last = pictures.array[-1]
+        return self.kernels.allocate(
+            int(last["scratch"]) + 3 * int(last["height"]) * int(last["width"])
+        )
 
 
-def kernel_for(pictures: np.ndarray, tasks: np.ndarray) -> str:
+def kernel_for(chains: Chains) -> str:
     """The name of the kernel that serves this batch."""
+    tasks, counts = chains.tasks.array, chains.shares.array[:, 1]
     if tasks["region"][:, 2].any():
         return "augment_parts"
-    if (pictures["count"] == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
+    if (counts == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
         return OWN_KERNELS.get(tasks["primitive"][0], "augment")
     return "augment"
 
 
-def run(pictures: np.ndarray, tasks: np.ndarray, batch: Batch) -> None:
-    """Run on the device of the batch, on the current stream of the library it came from."""
+def run(pictures: Records, chains: Chains, source: Batch, target: Batch) -> None:
+    """Run on the device of the images, on the current stream of the library they came from."""
     import cupy
 
-    device = batch.device[1]
-    if batch.library == "torch":
+    device = source.device[1]
+    if source.library == "torch":
         import torch
 
         pointer = torch.cuda.current_stream(device).cuda_stream
@@ -98,7 +104,7 @@ def run(pictures: np.ndarray, tasks: np.ndarray, batch: Batch) -> None:
     else:
         stream = cupy.cuda.get_current_stream(device)
     with cupy.cuda.Device(device), stream:
-        CudaTarget(CupyKernels(stream)).run(pictures, tasks)
+        CudaTarget(CupyKernels(stream)).run(pictures, chains, source.address, target.address)
 
 
 # Host memory of copies that may still be under way, with the event that ends each.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
 from ddas_gpu.ops.table import Argument, Numbers, Op, Primitive, find
 
 if TYPE_CHECKING:
-    from ddas_gpu.ops.arrays import Batch, Sizes
+    from ddas_gpu.ops.arrays import Layout, Sizes
     from ddas_gpu.space import SearchSpace
 
 TASK = np.dtype(
@@ -26,17 +28,15 @@ TASK = np.dtype(
     ],
     align=True,
 )
+WHOLE_TASK = np.dtype(("V", TASK.itemsize))  # numpy moves it ten times faster than its parts
 PICTURE = np.dtype(
     [
-        ("source", "<u8"),
-        ("target", "<u8"),
-        ("scratch", "<u8"),
+        ("source", "<i8"),
+        ("target", "<i8"),
+        ("scratch", "<i8"),
         ("height", "<i4"),
         ("width", "<i4"),
         ("source_pitch", "<i4"),
-        ("first", "<i4"),
-        ("count", "<i4"),
-        ("whole", "<i4"),
     ],
     align=True,
 )
@@ -53,8 +53,8 @@ Step = tuple[str, Argument]  # an op and its argument
 class TaskTable(NamedTuple):
     """Tasks for every step at one image size."""
 
-    # (K + 1, 2): [i, 1] has the argument negated if op i is signed. The last row does nothing, so
-    # that candidate -1 leaves an image alone.
+    # WHOLE_TASK (2K + 2,): 2i + 1 has the argument negated if op i is signed. The last two do
+    # nothing, so that candidate -1 leaves an image alone.
     tasks: np.ndarray
     refuses: bool  # whether any step is REFUSED
 
@@ -74,8 +74,8 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
             task["primitive"] = op.primitive
             task["factor"] = numbers.factor
             task["ints"][: len(numbers.ints)] = numbers.ints
-    table.flags.writeable = False  # it is shared by every later call
-    return TaskTable(table, bool((table["primitive"] == REFUSED).any()))
+    refuses = bool((table["primitive"] == REFUSED).any())
+    return TaskTable(table.view(WHOLE_TASK).reshape(-1), refuses)
 
 
 def numbers_of(op: Op, argument: Argument, height: int, width: int) -> Numbers:
@@ -111,66 +111,96 @@ class Request(NamedTuple):
 FIRST_STEP = np.zeros((1, 1), np.intp)
 
 
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Records for the kernels, and where they lie: that takes longer to find out than some ops."""
+
+    array: np.ndarray
+
+    @cached_property
+    def address(self) -> int:
+        return address_of(self.array)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+
 class Chains(NamedTuple):
-    """The TASK records of a batch end to end, and each image's share, or one share for all."""
+    """The tasks of a batch end to end, and each image's share of them."""
 
-    tasks: np.ndarray
-    first: np.ndarray  # int32 (B or 1,)
-    count: np.ndarray
-    whole: np.ndarray  # how many of the tasks are on the whole image
+    tasks: Records  # TASK
+    shares: Records  # int32 (B, 3): the first one, how many, how many on the whole image
 
 
-def chains_for(request: Request, sizes: Sizes) -> Chains:
+def chains_for(request: Request, sizes: Sizes, batch: int) -> Chains:
     """What the kernels have to do, without the steps that do nothing."""
     if request.draws is NOTHING_DRAWN and one_size(sizes):
-        return _chains_of_one(request.steps[0], sizes)
-    return _chains(request, sizes)
+        return _chains_of_one(request.steps[0], sizes, batch)
+    return _chains(request, sizes, batch)
 
 
 @lru_cache(maxsize=4096)
-def _chains_of_one(step: Step, size: tuple[int, int]) -> Chains:
-    return _chains(Request.same_for_all(*step), size)
+def _chains_of_one(step: Step, size: tuple[int, int], batch: int) -> Chains:
+    return _chains(Request.same_for_all(*step), size, batch)
 
 
-def _chains(request: Request, sizes: Sizes) -> Chains:
+def _chains(request: Request, sizes: Sizes, batch: int) -> Chains:
     tasks = _tasks(request, sizes)
-    keep = tasks["primitive"] != COPY
-    count = keep.sum(axis=1, dtype=np.int32)
-    return Chains(tasks[keep], count.cumsum(dtype=np.int32) - count, count, count)
+    keep = tasks.view(TASK)["primitive"] != COPY
+    counts = keep.sum(axis=1, dtype=np.int32)
+    return chains_of(tasks[keep].view(TASK), counts, counts, batch)
 
 
-def pictures_for(source: Batch, target: Batch, chains: Chains) -> np.ndarray:
+def chains_of(tasks: np.ndarray, counts: np.ndarray, whole: np.ndarray, batch: int) -> Chains:
+    """`counts` of the tasks, and of those on the whole image: (B,), or (1,) for all images."""
+    shares = np.empty((batch, 3), np.int32)
+    shares[:, 0] = counts.cumsum() - counts
+    shares[:, 1] = counts
+    shares[:, 2] = whole
+    return Chains(Records(tasks), Records(shares))
+
+
+def pictures_for(source: Layout, target: Layout) -> Records:
     """The PICTURE records of a batch."""
-    pictures = np.zeros(len(source), PICTURE)
-    pictures["source"] = source.addresses
-    pictures["target"] = target.addresses
+    return (_pictures_of_arrays if one_size(source.sizes) else _pictures)(source, target)
+
+
+def _pictures(source: Layout, target: Layout) -> Records:
+    pictures = np.zeros(len(source.offsets), PICTURE)
+    pictures["source"] = source.offsets
+    pictures["target"] = target.offsets
     heights, widths = source.sizes if one_size(source.sizes) else np.array(source.sizes).T
     pictures["height"] = heights
     pictures["width"] = widths
     pictures["source_pitch"] = source.pitches
-    pictures["first"] = chains.first
-    pictures["count"] = chains.count
-    pictures["whole"] = chains.whole
-    return pictures
+    dense = 3 * pictures["height"].astype(np.int64) * widths
+    pictures["scratch"] = dense.cumsum() - dense
+    return Records(pictures)
+
+
+@lru_cache(maxsize=256)
+def _pictures_of_arrays(source: Layout, target: Layout) -> Records:
+    return _pictures(source, target)
 
 
 def _tasks(request: Request, sizes: Sizes) -> np.ndarray:
-    """(B or 1, stages) TASK records, COPY where there is nothing to do."""
+    """(B or 1, stages) WHOLE_TASK records, COPY where there is nothing to do."""
     steps, policies, draws, fill = request
-    signs = draws.negative.view(np.int8)
+    rows = 2 * policies + draws.negative
     if one_size(sizes):
         table = task_table(steps, *sizes)
-        tasks, refuses = table.tasks[policies, signs], table.refuses
+        tasks, refuses = table.tasks[rows], table.refuses
     else:
-        policies, signs = (np.broadcast_to(a, (len(sizes), a.shape[1])) for a in (policies, signs))
+        rows = np.broadcast_to(rows, (len(sizes), rows.shape[1]))
         tables = [task_table(steps, *size) for size in sizes]
-        tasks, refuses = np.zeros(policies.shape, TASK), any(table.refuses for table in tables)
+        tasks, refuses = np.empty(rows.shape, WHOLE_TASK), any(table.refuses for table in tables)
         for i, table in enumerate(tables):
-            tasks[i] = table.tasks[policies[i], signs[i]]
+            tasks[i] = table.tasks[rows[i]]
+    fields = tasks.view(TASK)
     if refuses:
-        _check_refusals(steps, policies, sizes, tasks)
-    tasks["draw"] = draws.position
-    tasks["fill"] = fill
+        _check_refusals(steps, policies, sizes, fields)
+    fields["draw"] = draws.position
+    fields["fill"] = fill
     return tasks
 
 

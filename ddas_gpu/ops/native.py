@@ -13,9 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-import numpy as np
-
-from ddas_gpu.ops.marshal import DEFINITIONS
+from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
@@ -39,10 +37,16 @@ def get_num_threads() -> int:
     return _threads or len(os.sched_getaffinity(0))
 
 
-def run(pictures: np.ndarray, tasks: np.ndarray) -> None:
-    """Take every picture through its tasks (marshal.PICTURE, marshal.TASK)."""
+def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
+    """Take every picture (marshal.PICTURE) through its chain, between these addresses."""
     library().ddas_augment(
-        pictures.ctypes.data, len(pictures), tasks.ctypes.data, get_num_threads()
+        pictures.address,
+        chains.shares.address,
+        chains.tasks.address,
+        sources,
+        targets,
+        len(pictures),
+        get_num_threads(),
     )
 
 
@@ -51,7 +55,7 @@ def library() -> ctypes.CDLL:
     """The compiled target; raises NoCompiler where it can be neither found nor built."""
     loaded = ctypes.CDLL(str(build()))
     pointer = ctypes.c_void_p
-    loaded.ddas_augment.argtypes = (pointer, ctypes.c_int64, pointer, ctypes.c_int)
+    loaded.ddas_augment.argtypes = (*(5 * [pointer]), ctypes.c_int64, ctypes.c_int)
     loaded.ddas_augment.restype = None
     return loaded
 
@@ -68,8 +72,9 @@ def build() -> Path:
         raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
     sources = files("ddas_gpu.kernels")
     key = hashlib.sha256(repr((FLAGS, DEFINITIONS, compiler, _cpu())).encode())
-    for name in ("cpu.cpp", "pixels.h", "tasks.h"):
-        key.update(sources.joinpath(name).read_bytes())
+    for source in sorted(sources.iterdir(), key=lambda file: file.name):
+        if source.name.endswith((".cpp", ".h")):
+            key.update(source.read_bytes())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
     if not target.exists():
         try:

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest import mock
 
-import numpy as np
-
 from ddas_gpu.ops import native
 from ddas_gpu.ops.cuda import CudaTarget
-from ddas_gpu.ops.marshal import DEFINITIONS
+from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
 from harness.host_kernels import KERNELS, HostKernels
 
 
@@ -31,16 +29,16 @@ def bank_on(kernels: HostKernels) -> Iterator[None]:
     """Within, `backend="cpu"` goes through the GPU launcher to these kernels."""
     target = CudaTarget(kernels)
 
-    def run(pictures: np.ndarray, tasks: np.ndarray) -> None:
+    def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
         # Each image on its own, so that reaching into its neighbour in the batch is out of bounds.
         ranges = []
-        for picture in pictures:
+        for picture in pictures.array:
             height, width = int(picture["height"]), int(picture["width"])
             behind_last_row = (height - 1) * int(picture["source_pitch"]) + 3 * width
-            ranges.append((int(picture["source"]), behind_last_row))
-            ranges.append((int(picture["target"]), 3 * height * width))
+            ranges.append((sources + int(picture["source"]), behind_last_row))
+            ranges.append((targets + int(picture["target"]), 3 * height * width))
         kernels.watch(*ranges)
-        target.run(pictures, tasks)
+        target.run(pictures, chains, sources, targets)
 
     with mock.patch.object(native, "run", run):
         yield

@@ -1,0 +1,102 @@
+// Ops that change the values of pixels where they are: tables made for an image, and blends.
+#pragma once
+
+#include <algorithm>
+
+#include "cpu_job.h"
+
+namespace {
+
+struct Tables {
+    byte entry[3][256];
+};
+
+void look_up(const Job& job, const Tables& tables) {
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; i += 3)
+            for (int c = 0; c < 3; ++c) to[i + c] = tables.entry[c][from[i + c]];
+    });
+}
+
+void autocontrast(const Job& job) {
+    // 96 bytes are a whole number of vectors and of pixels: lane i always holds channel i % 3.
+    constexpr int lanes = 96;
+    byte low[lanes], high[lanes];
+    std::memset(low, 255, lanes);
+    std::memset(high, 0, lanes);
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        std::int64_t i = 0;
+        for (; i + lanes <= n; i += lanes)
+            for (int k = 0; k < lanes; ++k) {
+                low[k] = from[i + k] < low[k] ? from[i + k] : low[k];
+                high[k] = from[i + k] > high[k] ? from[i + k] : high[k];
+            }
+        for (int k = 0; i + k < n; ++k) {
+            low[k] = from[i + k] < low[k] ? from[i + k] : low[k];
+            high[k] = from[i + k] > high[k] ? from[i + k] : high[k];
+        }
+    });
+    Tables tables;
+    for (int c = 0; c < 3; ++c) {
+        for (int k = c; k < lanes; k += 3) {
+            low[c] = low[k] < low[c] ? low[k] : low[c];
+            high[c] = high[k] > high[c] ? high[k] : high[c];
+        }
+        for (int v = 0; v < 256; ++v) tables.entry[c][v] = autocontrast_entry(v, low[c], high[c]);
+    }
+    look_up(job, tables);
+}
+
+void equalize(const Job& job) {
+    // Two histograms in turn: neighbouring pixels are often equal, and an increment would have to
+    // wait for the one before it.
+    int count[2][3][256] = {};
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        std::int64_t i = 0;
+        for (; i + 6 <= n; i += 6)
+            for (int k = 0; k < 6; ++k) ++count[k / 3][k % 3][from[i + k]];
+        for (int k = 0; i + k < n; ++k) ++count[0][k][from[i + k]];
+    });
+    Tables tables;
+    for (int c = 0; c < 3; ++c) {
+        int brightest = 0;
+        for (int v = 0; v < 256; ++v) {
+            count[0][c][v] += count[1][c][v];
+            if (count[0][c][v]) brightest = count[0][c][v];
+        }
+        int step = equalize_step(int(job.pixels()), brightest), below = 0;
+        for (int v = 0; v < 256; ++v) {
+            tables.entry[c][v] = equalize_entry(v, below, step);
+            below += count[0][c][v];
+        }
+    }
+    look_up(job, tables);
+}
+
+void contrast(const Job& job) {
+    std::uint64_t sum = 0;
+    for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
+        constexpr std::int64_t block = 3 << 20;  // their sum fits in 32 bits, which vectorise better
+        for (std::int64_t begin = 0; begin < n; begin += block) {
+            std::uint32_t part = 0;
+            for (std::int64_t i = begin; i < std::min(begin + block, n); i += 3)
+                part += grey_pixel(from[i], from[i + 1], from[i + 2]);
+            sum += part;
+        }
+    });
+    int mean = mean_grey(sum, job.pixels());
+    float factor = job.task.factor;
+    map_bytes(job, [=](byte v) { return blend_pixel(mean, v, factor); });
+}
+
+void color(const Job& job) {
+    float factor = job.task.factor;
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; i += 3) {
+            int grey = grey_pixel(from[i], from[i + 1], from[i + 2]);
+            for (int c = 0; c < 3; ++c) to[i + c] = blend_pixel(grey, from[i + c], factor);
+        }
+    });
+}
+
+}  // namespace
