@@ -33,7 +33,7 @@ class Counter:
         """Instructions a pixel of an op on a square image of noise."""
         task = self.folder / f"{name}-{side}"
         middle = Draws(np.zeros((1, 1), bool), np.full((1, 1, 2), 1 << 31, np.uint32))
-        request = Request.same_for_all(name, argument_of(name))._replace(draws=middle)
+        request = Request.of_one(name, argument_of(name), middle)
         task.write_bytes(chains_for(request, (side, side), 1).tasks.array.tobytes())
         # Two calls less one: without the start of the program, and with warm caches of its own.
         counts = [self._count(build, side, task, calls) for calls in (1, 2)]

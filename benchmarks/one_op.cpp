@@ -15,7 +15,7 @@ int main(int, char** arguments) {
     unsigned noise = 1;
     for (byte& v : source) v = (noise = noise * 1664525 + 1013904223) >> 24;
     Picture picture{0, 0, 0, side, side, 3 * side};
-    Chain chain{0, count, count};
+    Chain chain{0, count};
     for (int i = 0; i < calls; ++i)
         ddas_augment(&picture, &chain, &task, source.data(), target.data(), 1, 1);
 }

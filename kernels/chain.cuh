@@ -15,24 +15,33 @@ PIXEL void run_in_place(const Task* task, byte* image, int pitch, byte* spare, S
 // `with_parts`: some tasks are on rectangles. It takes more registers, so it is a kernel of its own.
 template <bool with_parts>
 PIXEL void run_chain(const Batch& batch, Shared& shared) {
-    const Chain& chain = batch.chains[blockIdx.x];
     Job job = first_job(batch);
-    if (chain.count == 0) copy(job);
-    byte* target = job.out;
-    byte* scratch = batch.scratches + batch.pictures[blockIdx.x].scratch;
-    byte* image = nullptr;  // the latest state, once it is no longer the source
-    for (int i = 0, whole = chain.whole; i < chain.count; ++i, ++job.task) {
-        if (with_parts && job.task->width) {
-            byte* spare = image == target ? scratch : target;
-            run_in_place(job.task, image, job.pitch, spare, shared);
-        } else {
-            // These take turns so that the last one writes the target.
-            image = job.out = whole-- % 2 ? target : scratch;
-            run(job, shared);
-            job.in = image;
-            job.pitch = job.out_pitch;
-        }
+    byte* const target = job.out;
+    byte* const scratch = batch.scratches + batch.pictures[blockIdx.x].scratch;
+    const Task* const end = job.task + batch.chains[blockIdx.x].count;
+    Passes passes = passes_of(job.task, int(end - job.task));
+    // Passes take turns so that the last one writes the target.
+    auto turn = [&] { job.out = passes.count-- % 2 ? target : scratch; };
+    auto finish = [&] {
         // The next op reads what other threads have written here, and reuses `shared`.
         __syncthreads();
+        job.in = job.out;
+        job.pitch = job.out_pitch;
+    };
+    if (passes.copy_first) {
+        turn();
+        copy(job);
+        finish();
+    }
+    for (; job.task < end; ++job.task) {
+        if (job.task->primitive == PRIMITIVE_COPY) continue;
+        if (with_parts && job.task->width) {
+            byte* spare = job.out == target ? scratch : target;
+            run_in_place(job.task, job.out, job.pitch, spare, shared);
+        } else {
+            turn();
+            run(job, shared);
+        }
+        finish();
     }
 }

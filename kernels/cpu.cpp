@@ -46,58 +46,76 @@ void run_in_place(const Task& task, byte* image, int pitch, byte* spare) {
     copy({task, {spare, row}, place, pitch, task.height, task.width});
 }
 
-void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, byte* scratch) {
-    static const Task nothing = {};
-    const int row = 3 * picture.width, height = picture.height, width = picture.width;
-    Source in{batch.sources + picture.source, picture.source_pitch};
-    byte* target = batch.targets + picture.target;
-    if (chain.count == 0) copy({nothing, in, target, row, height, width});
-    byte* image = nullptr;  // the latest state, once it is no longer the source
-    for (int i = 0, whole = chain.whole; i < chain.count; ++i) {
-        const Task& task = batch.tasks[chain.first + i];
-        if (task.width) {
-            run_in_place(task, image, row, image == target ? scratch : target);
-        } else {
-            // These take turns so that the last one writes the target.
-            image = whole-- % 2 ? target : scratch;
-            run({task, in, image, row, height, width});
-            in = {image, row};
+// Memory of a thread that its images use in turn.
+class Scratch {
+public:
+    byte* of(std::int64_t bytes) {
+        if (size < bytes) {
+            memory.reset(new byte[bytes]);
+            size = bytes;
         }
+        return memory.get();
+    }
+
+private:
+    std::unique_ptr<byte[]> memory;
+    std::int64_t size = 0;
+};
+
+void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, Scratch& memory) {
+    const Task* task = batch.tasks + chain.first;
+    const Task* const end = task + chain.count;
+    const int row = 3 * picture.width;
+    Passes passes = passes_of(task, chain.count);
+    byte* const target = batch.targets + picture.target;
+    byte* const scratch = passes.count > 1 || passes.parts
+                              ? memory.of(std::int64_t(row) * picture.height)
+                              : nullptr;
+    Source in{batch.sources + picture.source, picture.source_pitch};
+    byte* image = nullptr;  // the latest state, once it is no longer the source
+    auto pass = [&](const Task& task) {
+        // Passes take turns so that the last one writes the target.
+        image = passes.count-- % 2 ? target : scratch;
+        run({task, in, image, row, picture.height, picture.width});
+        in = {image, row};
+    };
+    static const Task copying = {PRIMITIVE_COPY};
+    if (passes.copy_first) pass(copying);
+    for (; task < end; ++task) {
+        if (task->primitive == PRIMITIVE_COPY) continue;
+        if (task->width)
+            run_in_place(*task, image, row, image == target ? scratch : target);
+        else
+            pass(*task);
     }
 }
 
 struct Images : Work {  // of one call; whoever comes takes the next
     Batch batch;
-    std::int64_t count, scratch_bytes = 0;
+    std::int64_t count;
     std::atomic<std::int64_t> next{0}, done{0};
 
     Images(const Batch& batch, std::int64_t count) : batch(batch), count(count) {}
 
     void take_part() override {
-        std::unique_ptr<byte[]> scratch;
-        for (std::int64_t i; (i = next++) < count; ++done) {
-            if (scratch_bytes && !scratch) scratch.reset(new byte[scratch_bytes]);
-            run_chain(batch.pictures[i], batch.chains[i], batch, scratch.get());
-        }
+        Scratch scratch;
+        for (std::int64_t i; (i = next++) < count; ++done)
+            run_chain(batch.pictures[i], batch.chains[i], batch, scratch);
     }
 };
 
 }  // namespace
 
-// The scratch memory is each thread's own: one image of it serves them all in turn.
 extern "C" void ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
                              const byte* sources, byte* targets, std::int64_t count, int threads) {
     // Waking a helper costs some microseconds: less work than this is done sooner alone.
     constexpr std::int64_t bytes_worth_a_helper = 1 << 18;
     auto images = std::make_shared<Images>(
         Batch{pictures, chains, tasks, sources, targets, nullptr}, count);
-    std::int64_t all_bytes = 0;
-    for (std::int64_t i = 0; i < count; ++i) {
-        std::int64_t bytes = 3 * std::int64_t(pictures[i].height) * pictures[i].width;
-        all_bytes += bytes;
-        if (chains[i].count > 1) images->scratch_bytes = std::max(images->scratch_bytes, bytes);
-    }
-    std::int64_t helpers = std::min({threads - 1l, count - 1, all_bytes / bytes_worth_a_helper});
+    std::int64_t bytes = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+        bytes += 3 * std::int64_t(pictures[i].height) * pictures[i].width;
+    std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_worth_a_helper});
     if (helpers > 0) Helpers::ours().call(images, helpers);
     images->take_part();
     while (images->done < count) std::this_thread::yield();  // for those that helpers have begun

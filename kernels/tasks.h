@@ -13,14 +13,13 @@ struct Task {          // one op on one image, or in place on a rectangle of it
 
 struct Picture {  // one image; its places count from where the memory of all images begins
     long long source, target;
-    long long scratch;  // as large as the target; used by chains of more than one task
+    long long scratch;  // as large as the target; for chains of several tasks or of rectangles
     int height, width;
     int source_pitch;  // bytes from one row to the next; target and scratch are dense
 };
 
-struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1]
-    int first, count;  // count 0: a copy
-    int whole;         // how many of the tasks are on the whole image; the first one is
+struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1], of which copies
+    int first, count;  // do nothing; a chain without other tasks copies the image
 };
 
 struct Batch {
@@ -32,5 +31,27 @@ struct Batch {
     unsigned char* scratches;
 };
 
-static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 12,
+static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 8,
               "the records of marshal.py");
+
+// How often a chain writes the whole image; rectangles are changed in place. Where a rectangle comes
+// first, or nothing at all, the image is copied before.
+struct Passes {
+    int count;
+    bool copy_first, parts;
+};
+
+PIXEL Passes passes_of(const Task* tasks, int count) {
+    Passes passes = {0, true, false};
+    for (int i = 0; i < count; ++i) {
+        if (tasks[i].primitive == PRIMITIVE_COPY) continue;
+        if (tasks[i].width) {
+            passes.parts = true;
+        } else {
+            if (!passes.parts) passes.copy_first = false;
+            ++passes.count;
+        }
+    }
+    passes.count += passes.copy_first;
+    return passes;
+}

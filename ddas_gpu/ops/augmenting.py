@@ -12,7 +12,7 @@ import numpy as np
 
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.draws import Draws, draw
+from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws, draw
 from ddas_gpu.ops.marshal import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 
@@ -41,10 +41,10 @@ def apply_op(
     array([55, 55, 55], dtype=uint8)
     """
     declared = find(op)
-    request = Request.same_for_all(op, declared.check(argument))
+    argument = declared.check(argument)
     source = arrays.read(images)
-    if declared.centred:
-        request = request._replace(draws=draw(seed, np.arange(len(source)), 1))
+    draws = draw(seed, np.arange(len(source)), 1) if declared.centred else NOTHING_DRAWN
+    request = Request.of_one(op, argument, draws)
     out = arrays.empty_like(images) if out is None else out
     _run(source, out, request, backend)
     return out

@@ -15,7 +15,7 @@ from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.augmenting import check_policies, check_samples, choose_backend, run_chains
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.draws import draw
-from ddas_gpu.ops.marshal import TASK, Chains, chains_of, numbers_of
+from ddas_gpu.ops.marshal import TASK, Chains, Records, numbers_of, shares_of
 from ddas_gpu.ops.table import AffineMatrix, Argument, Op, Primitive
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _carry_out(
         for image, result, deeds in zip(images, out, all_deeds, strict=True):
             np.asarray(result)[...] = with_pillow(image, deeds, fill)
     else:
-        run_chains(source, out, chains_of_deeds(all_deeds, source.sizes, fill), backend)
+        run_chains(source, out, chains_of(all_deeds, source.sizes, fill), backend)
 
 
 def _stages(policy: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -216,16 +216,10 @@ def _widened(low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndar
     return np.array([begin, begin + least])
 
 
-def chains_of_deeds(
-    all_deeds: list[list[Deed]], sizes: Sequence[tuple[int, int]], fill: int
-) -> Chains:
+def chains_of(all_deeds: list[list[Deed]], sizes: Sequence[tuple[int, int]], fill: int) -> Chains:
     """The deeds of a batch as tasks for the kernels."""
     records: list[tuple] = []
-    counts, wholes = [], []
     for deeds, (height, width) in zip(all_deeds, sizes, strict=True):
-        before = len(records)
-        if deeds and deeds[0].region:  # rectangles are changed in place, in a copy of the image
-            records.append((int(Primitive.COPY), 0, (0,) * 6, (0, 0), (0,) * 4, 0))
         for op, argument, position, region in deeds:
             numbers = numbers_of(
                 op, argument, *((region[3], region[2]) if region else (height, width))
@@ -233,9 +227,8 @@ def chains_of_deeds(
             ints = numbers.ints + (0,) * (6 - len(numbers.ints))
             place = region or (0, 0, 0, 0)
             records.append((int(op.primitive), numbers.factor, ints, tuple(position), place, fill))
-        counts.append(len(records) - before)
-        wholes.append(sum(record[4][2] == 0 for record in records[before:]))
-    return chains_of(np.array(records, TASK), np.array(counts), np.array(wholes), len(counts))
+    counts = np.array([len(deeds) for deeds in all_deeds])
+    return Chains(Records(np.array(records, TASK)), shares_of(counts, len(counts)))
 
 
 def with_pillow(image: np.ndarray, deeds: list[Deed], fill: int) -> np.ndarray:

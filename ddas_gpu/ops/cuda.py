@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
+from ddas_gpu.ops.marshal import DEFINITIONS, TASK, Chains, Records
 from ddas_gpu.ops.table import Primitive
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class CudaTarget:
         ]
         address = self.kernels.upload(np.concatenate(records))
         places = (address, address + len(records[0]), address + len(records[0]) + len(records[1]))
-        args = (*places, sources, targets, self._scratch(pictures, chains))
+        needs_scratch = name == "augment_parts" or chains.shares.array[:, 1].max() > 1
+        scratches = self._scratch(pictures) if needs_scratch else 0
+        args = (*places, sources, targets, scratches)
         grid = (len(pictures), blocks_an_image, 1)
         self.kernels.launch(name, grid, BLOCK, tuple(map(np.uint64, args)))
 
-    def _scratch(self, pictures: Records, chains: Chains) -> int:
-        """Chains of ops alternate between the target and as much scratch memory again."""
-        if chains.shares.array[:, 1].max() < 2:
-            return 0
+    def _scratch(self, pictures: Records) -> int:
+        """Chains alternate between the target and as much scratch memory again."""
         last = pictures.array[-1]
         return self.kernels.allocate(
             int(last["scratch"]) + 3 * int(last["height"]) * int(last["width"])
@@ -83,7 +83,7 @@ class CudaTarget:
 
 def kernel_for(chains: Chains) -> str:
     """The name of the kernel that serves this batch."""
-    tasks, counts = chains.tasks.array, chains.shares.array[:, 1]
+    tasks, counts = chains.tasks.array.ravel().view(TASK), chains.shares.array[:, 1]
     if tasks["region"][:, 2].any():
         return "augment_parts"
     if (counts == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():

@@ -6,6 +6,7 @@ whatever rank or device, gets the same signs and centres for the same sample.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,10 @@ MOST_STAGES = 1 << 16
 _MASK = (1 << 64) - 1
 # The constants of splitmix64: word n is the hash of key + n · STEP.
 _STEP, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+# Batches are small: numpy spends its time on Python's numbers, unless they are arrays of no axes.
+_STAGE, _SAMPLE = (np.array(n * _STEP & _MASK, np.uint64) for n in (1, MOST_STAGES))
+_TIMES = [np.array(n, np.uint64) for n in (_FIRST, _SECOND)]
+_SHIFTS = [np.array(n, np.uint64) for n in (30, 27, 31)]
 
 
 class Draws(NamedTuple):
@@ -34,16 +39,20 @@ def draw(seed: int, samples: np.ndarray, stages: int, first: int = 0) -> Draws:
     """Draws for every sample index in `samples` (n,) at `stages` stages from `first` on."""
     if first + stages > MOST_STAGES:
         raise ValueError(f"at most {MOST_STAGES} draws an image, not {first + stages}")
-    counters = samples.astype(np.uint64)[:, None] * MOST_STAGES
-    words = (counters + np.arange(first, first + stages, dtype=np.uint64)) * _STEP + _hash(
-        seed & _MASK
-    )
-    words = (words ^ (words >> 30)) * _FIRST
-    words = (words ^ (words >> 27)) * _SECOND
-    words ^= words >> 31
+    words = samples.astype(np.uint64)[:, None] * _SAMPLE + _of_sample_0(seed & _MASK, stages, first)
+    for shift, times in zip(_SHIFTS, _TIMES, strict=False):
+        words ^= words >> shift
+        words *= times
+    words ^= words >> _SHIFTS[-1]
     # No op has both a sign and a place, and the lowest of 32 bits does not move a place.
-    negative = (words & 1).astype(bool)
-    return Draws(negative, words.view(np.uint32).reshape(*words.shape, 2))
+    position = words.view(np.uint32).reshape(*words.shape, 2)
+    return Draws((position[..., 0] & 1).astype(bool), position)
+
+
+@lru_cache(maxsize=256)
+def _of_sample_0(seed: int, stages: int, first: int) -> np.ndarray:
+    """What is hashed for its stages."""
+    return np.arange(first, first + stages, dtype=np.uint64) * _STAGE + np.uint64(_hash(seed))
 
 
 def _hash(word: int) -> int:

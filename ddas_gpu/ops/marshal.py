@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -103,23 +102,20 @@ class Request(NamedTuple):
     fill: int = 0
 
     @classmethod
-    def same_for_all(cls, op: str, argument: Argument) -> Request:
-        """One op with nothing left to draw."""
-        return cls(((op, argument),), FIRST_STEP, NOTHING_DRAWN)
+    def of_one(cls, op: str, argument: Argument, draws: Draws = NOTHING_DRAWN) -> Request:
+        """The same op on every image."""
+        return cls(((op, argument),), FIRST_STEP, draws)
 
 
 FIRST_STEP = np.zeros((1, 1), np.intp)
 
 
-@dataclass(frozen=True, eq=False)
 class Records:
     """Records for the kernels, and where they lie: that takes longer to find out than some ops."""
 
-    array: np.ndarray
-
-    @cached_property
-    def address(self) -> int:
-        return address_of(self.array)
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.address = address_of(array) if array.size else 0
 
     def __len__(self) -> int:
         return len(self.array)
@@ -128,12 +124,12 @@ class Records:
 class Chains(NamedTuple):
     """The tasks of a batch end to end, and each image's share of them."""
 
-    tasks: Records  # TASK
-    shares: Records  # int32 (B, 3): the first one, how many, how many on the whole image
+    tasks: Records  # TASK, or WHOLE_TASK
+    shares: Records  # int32 (B, 2): the first one, and how many
 
 
 def chains_for(request: Request, sizes: Sizes, batch: int) -> Chains:
-    """What the kernels have to do, without the steps that do nothing."""
+    """What the kernels have to do."""
     if request.draws is NOTHING_DRAWN and one_size(sizes):
         return _chains_of_one(request.steps[0], sizes, batch)
     return _chains(request, sizes, batch)
@@ -141,23 +137,26 @@ def chains_for(request: Request, sizes: Sizes, batch: int) -> Chains:
 
 @lru_cache(maxsize=4096)
 def _chains_of_one(step: Step, size: tuple[int, int], batch: int) -> Chains:
-    return _chains(Request.same_for_all(*step), size, batch)
+    return _chains(Request.of_one(*step), size, batch)
 
 
 def _chains(request: Request, sizes: Sizes, batch: int) -> Chains:
     tasks = _tasks(request, sizes)
-    keep = tasks.view(TASK)["primitive"] != COPY
-    counts = keep.sum(axis=1, dtype=np.int32)
-    return chains_of(tasks[keep].view(TASK), counts, counts, batch)
+    return Chains(Records(tasks), _even_shares(*tasks.shape, batch))
 
 
-def chains_of(tasks: np.ndarray, counts: np.ndarray, whole: np.ndarray, batch: int) -> Chains:
-    """`counts` of the tasks, and of those on the whole image: (B,), or (1,) for all images."""
-    shares = np.empty((batch, 3), np.int32)
+@lru_cache(maxsize=1024)
+def _even_shares(rows: int, stages: int, batch: int) -> Records:
+    """A row of tasks for each image, or the same one for all."""
+    return shares_of(np.full(rows, stages), batch)
+
+
+def shares_of(counts: np.ndarray, batch: int) -> Records:
+    """Of tasks end to end: `counts` is (B,), or (1,) if all images share the tasks."""
+    shares = np.empty((batch, 2), np.int32)
     shares[:, 0] = counts.cumsum() - counts
     shares[:, 1] = counts
-    shares[:, 2] = whole
-    return Chains(Records(tasks), Records(shares))
+    return Records(shares)
 
 
 def pictures_for(source: Layout, target: Layout) -> Records:
