@@ -118,7 +118,7 @@ PIXEL void equalize_image(const Job& job, Shared& shared) {
     __syncthreads();
     // … then each thread its eight entries, on top of the groups below.
     if (c < 3) {
-        int step = equalize_step(job.height * job.width, shared.count[c][shared.high[c]]);
+        EqualizeStep step = equalize_step(job.height * job.width, shared.count[c][shared.high[c]]);
         int below = 0;
         for (int k = 0; k < group; ++k) below += shared.group[c][k];
         for (int v = 8 * group; v < 8 * group + 8; ++v) {

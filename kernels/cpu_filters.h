@@ -1,26 +1,35 @@
 // Ops that look at the neighbours of a pixel.
 #pragma once
 
-#include <vector>
+#include <algorithm>
 
 #include "cpu_job.h"
 
 namespace {
 
-// Calls work(y, first byte, last byte + 1) for the rows that a filter of this margin reaches, and
-// copies the border around them, as Pillow does.
+// Calls work(source, target, pitch, count) for runs of bytes that a filter of this margin may reach
+// from, then copies the border around the image, as Pillow does. Where rows are adjacent, a run goes
+// on from row to row: what is wrong at its turns is border. Small images are fast that way.
 template <class Work>
-void filter_rows(const Job& job, int margin, Work work) {
-    int n = job.row_bytes(), edge = 3 * margin;
+void filter_runs(const Job& job, int margin, Work work) {
+    const int row = job.row_bytes(), edge = 3 * margin, last = job.height - margin;
+    if (row <= 2 * edge || job.height <= 2 * margin) return copy(job);
+    const bool adjacent = job.in.pitch == row && job.out_pitch == row;
+    const int rows = adjacent ? last - margin : 1;  // of a run
+    constexpr std::int64_t most = 2048;             // bytes at a time: the sums of columns stay near
+    for (int y = margin; y < last; y += rows) {
+        std::int64_t end = std::int64_t(rows) * row - edge;
+        for (std::int64_t i = edge; i < end; i += most)
+            work(job.in.row(y) + i, job.out_row(y) + i, job.in.pitch, int(std::min(most, end - i)));
+    }
     for (int y = 0; y < job.height; ++y) {
         const byte* from = job.in.row(y);
         byte* to = job.out_row(y);
-        if (y < margin || y >= job.height - margin || n <= 2 * edge) {
-            std::memcpy(to, from, n);
+        if (y < margin || y >= last) {
+            std::memcpy(to, from, row);
         } else {
             std::memcpy(to, from, edge);
-            work(y, edge, n - edge);
-            std::memcpy(to + n - edge, from + n - edge, edge);
+            std::memcpy(to + row - edge, from + row - edge, edge);
         }
     }
 }
@@ -28,20 +37,19 @@ void filter_rows(const Job& job, int margin, Work work) {
 // Both filters add up columns first: a column's sum serves several pixels of the row. The rows and
 // sums never overlap, which ivdep tells a compiler that cannot see it.
 typedef unsigned short Sum;
+constexpr int most_sums = 2048 + 2 * 6;
 
 template <class Finish>
 void smooth_rows(const Job& job, Finish finish) {
-    std::vector<Sum> columns(job.row_bytes());
-    filter_rows(job, 1, [&](int y, int begin, int end) {
-        const byte* __restrict above = job.in.row(y - 1);
-        const byte* __restrict here = job.in.row(y);
-        const byte* __restrict under = job.in.row(y + 1);
-        byte* __restrict to = job.out_row(y);
-        Sum* __restrict column = columns.data();
+    filter_runs(job, 1, [&](const byte* __restrict here, byte* __restrict to, int pitch, int n) {
+        const byte* __restrict above = here - pitch;
+        const byte* __restrict under = here + pitch;
+        Sum columns[most_sums];
+        Sum* __restrict column = columns + 3;
 #pragma GCC ivdep
-        for (int i = 0; i < end + 3; ++i) column[i] = above[i] + here[i] + under[i];
+        for (int i = -3; i < n + 3; ++i) column[i] = above[i] + here[i] + under[i];
 #pragma GCC ivdep
-        for (int i = begin; i < end; ++i) {
+        for (int i = 0; i < n; ++i) {
             Sum sum = column[i - 3] + column[i] + column[i + 3] + 4 * here[i];
             to[i] = finish(smooth_pixel(sum), here[i]);
         }
@@ -49,23 +57,21 @@ void smooth_rows(const Job& job, Finish finish) {
 }
 
 void blur(const Job& job) {
-    std::vector<Sum> columns(2 * job.row_bytes());
-    filter_rows(job, 2, [&](int y, int begin, int end) {
-        const byte* __restrict r0 = job.in.row(y - 2);
-        const byte* __restrict r1 = job.in.row(y - 1);
-        const byte* __restrict r2 = job.in.row(y);
-        const byte* __restrict r3 = job.in.row(y + 1);
-        const byte* __restrict r4 = job.in.row(y + 2);
-        byte* __restrict to = job.out_row(y);
-        Sum* __restrict outer = columns.data();  // of the first and the last row
-        Sum* __restrict inner = outer + job.row_bytes();
+    filter_runs(job, 2, [&](const byte* __restrict r2, byte* __restrict to, int pitch, int n) {
+        const byte* __restrict r0 = r2 - 2 * std::ptrdiff_t(pitch);
+        const byte* __restrict r1 = r2 - pitch;
+        const byte* __restrict r3 = r2 + pitch;
+        const byte* __restrict r4 = r2 + 2 * std::ptrdiff_t(pitch);
+        Sum outers[most_sums], inners[most_sums];
+        Sum* __restrict outer = outers + 6;  // of the first and the last row
+        Sum* __restrict inner = inners + 6;
 #pragma GCC ivdep
-        for (int i = 0; i < end + 6; ++i) {
+        for (int i = -6; i < n + 6; ++i) {
             outer[i] = r0[i] + r4[i];
             inner[i] = r1[i] + r2[i] + r3[i];
         }
 #pragma GCC ivdep
-        for (int i = begin; i < end; ++i) {
+        for (int i = 0; i < n; ++i) {
             Sum sum = outer[i - 6] + outer[i - 3] + outer[i] + outer[i + 3] + outer[i + 6] +
                       inner[i - 6] + inner[i + 6];
             to[i] = blur_pixel(sum);

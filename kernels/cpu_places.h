@@ -42,7 +42,7 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
     byte* end = to + 3 * pixels;
     for (; i + 16 <= pixels; i += 16, end -= 48) {
         Vector v[3];
-        std::memcpy(v, from + 3 * i, sizeof v);
+        for (int k = 0; k < 3; ++k) std::memcpy(&v[k], from + 3 * i + 16 * k, 16);
         // Byte 3i + c comes from byte 45 - 3i + c; the middle vector takes from all three.
         const Vector order[] = {
             {29, 30, 31, 26, 27, 28, 23, 24, 25, 20, 21, 22, 17, 18, 19, 14},
@@ -60,10 +60,30 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
     for (; i < pixels; ++i) std::memcpy(to + 3 * (pixels - i - 1), from + 3 * i, 3);
 }
 
+// Moves the pixels at(0), at(1), … side by side. Reads four bytes of each.
+template <class At>
+void collect_pixels(byte* to, int count, At at) {
+    typedef unsigned Four __attribute__((vector_size(16)));
+    auto word = [&](int i) {
+        unsigned pixel;
+        std::memcpy(&pixel, at(i), 4);
+        return pixel;
+    };
+    int i = 0;
+    // What is written behind four pixels is overwritten by the next.
+    for (; i + 6 <= count; i += 4) {
+        Four four = {word(i), word(i + 1), word(i + 2), word(i + 3)};
+        const Vector order = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14};
+        Vector packed = __builtin_shuffle(Vector(four), order);
+        std::memcpy(to + 3 * i, &packed, sizeof packed);
+    }
+    for (; i < count - 1; ++i) std::memcpy(to + 3 * i, at(i), 4);
+    std::memcpy(to + 3 * i, at(i), 3);
+}
+
 // A row of the target whose pixels lie along a line that is not a row of the source.
 void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x, int step_y, int pixels) {
-    // Pixels are moved as four bytes, and the next pixel overwrites the fourth. But behind the last
-    // pixel of the image there may be nothing to read, and places are 32 bits.
+    // Behind the last pixel of the image there may be nothing to read, and places are 32 bits.
     int last = pixels - 1, bottom = std::max(yy, yy + step_y * last) >> 16;
     if (bottom + 2 < job.height) fetch(job.in.row(bottom + 2), job.row_bytes());
     bool to_the_end =
@@ -73,19 +93,23 @@ void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x
             std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
         return;
     }
-    constexpr int block = 64;
+    if (step_x == 0 && (step_y & 0xffff) == 0) {  // down or up a column, as in a quarter turn
+        const byte* from = job.in.row(yy >> 16) + 3 * (xx >> 16);
+        const std::ptrdiff_t step = std::ptrdiff_t(step_y >> 16) * job.in.pitch;
+        return collect_pixels(to, pixels, [=](int i) { return from + i * step; });
+    }
+    constexpr int block = 256;
     unsigned places[block];
     const unsigned pitch = job.in.pitch;
     const byte* __restrict from = job.in.data;
     for (int x = 0; x < pixels; x += block, to += 3 * block) {
-        for (int i = 0; i < block; ++i) {
+        int count = std::min(block, pixels - x);
+        for (int i = 0; i < (count + 15) / 16 * 16; ++i) {  // whole vectors
             int column = fixed_coordinate(step_x, 0, xx, x + i, 0) >> 16;
             int row = fixed_coordinate(step_y, 0, yy, x + i, 0) >> 16;
             places[i] = unsigned(row) * pitch + 3u * unsigned(column);
         }
-        int count = std::min(block, pixels - x);
-        for (int i = 0; i < count - 1; ++i) std::memcpy(to + 3 * i, from + places[i], 4);
-        std::memcpy(to + 3 * (count - 1), from + places[count - 1], 3);
+        collect_pixels(to, count, [&](int i) { return from + places[i]; });
     }
 }
 

@@ -64,11 +64,13 @@ void equalize(const Job& job) {
             count[0][c][v] += count[1][c][v];
             if (count[0][c][v]) brightest = count[0][c][v];
         }
-        int step = equalize_step(int(job.pixels()), brightest), below = 0;
+        unsigned below[256], sum = 0;
         for (int v = 0; v < 256; ++v) {
-            tables.entry[c][v] = equalize_entry(v, below, step);
-            below += count[0][c][v];
+            below[v] = sum;
+            sum += count[0][c][v];
         }
+        EqualizeStep step = equalize_step(int(job.pixels()), brightest);
+        for (int v = 0; v < 256; ++v) tables.entry[c][v] = equalize_entry(v, below[v], step);
     }
     look_up(job, tables);
 }

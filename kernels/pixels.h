@@ -55,11 +55,20 @@ PIXEL byte autocontrast_entry(int v, int low, int high) {
 
 // ImageOps.equalize: `below` pixels of the channel are darker than the entry's value. A step of 0
 // (few pixels, or one value holds nearly all) leaves the channel as it is.
-PIXEL int equalize_step(int pixels, int pixels_of_brightest) {
-    return (pixels - pixels_of_brightest) / 255;
+struct EqualizeStep {
+    unsigned size;
+    unsigned reciprocal;  // of 2^32: vectors cannot divide
+};
+PIXEL EqualizeStep equalize_step(int pixels, int pixels_of_brightest) {
+    unsigned size = (pixels - pixels_of_brightest) / 255;
+    return {size, size ? 0xffffffffu / size : 0};
 }
-PIXEL byte equalize_entry(int v, int below, int step) {
-    return step == 0 ? v : clamp_byte((step / 2 + below) / step);
+PIXEL byte equalize_entry(int v, unsigned below, EqualizeStep step) {
+    unsigned dividend = step.size / 2 + below;
+    // The quotient, or one less.
+    unsigned quotient = unsigned((unsigned long long)dividend * step.reciprocal >> 32);
+    quotient += dividend - quotient * step.size >= step.size;
+    return step.size == 0 ? v : quotient > 255 ? 255 : quotient;
 }
 
 // Image.transform(AFFINE, NEAREST): 16.16 fixed point that wraps like Pillow's accumulators.
