@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "cpu_job.h"
 
@@ -60,25 +61,11 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
     for (; i < pixels; ++i) std::memcpy(to + 3 * (pixels - i - 1), from + 3 * i, 3);
 }
 
-// Moves the pixels at(0), at(1), … side by side. Reads four bytes of each.
-template <class At>
-void collect_pixels(byte* to, int count, At at) {
-    typedef unsigned Four __attribute__((vector_size(16)));
-    auto word = [&](int i) {
-        unsigned pixel;
-        std::memcpy(&pixel, at(i), 4);
-        return pixel;
-    };
-    int i = 0;
-    // What is written behind four pixels is overwritten by the next.
-    for (; i + 6 <= count; i += 4) {
-        Four four = {word(i), word(i + 1), word(i + 2), word(i + 3)};
-        const Vector order = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14};
-        Vector packed = __builtin_shuffle(Vector(four), order);
-        std::memcpy(to + 3 * i, &packed, sizeof packed);
-    }
-    for (; i < count - 1; ++i) std::memcpy(to + 3 * i, at(i), 4);
-    std::memcpy(to + 3 * i, at(i), 3);
+typedef unsigned Four __attribute__((vector_size(16)));  // pixels, a byte of each unused
+
+Vector side_by_side(Four pixels) {  // in the first twelve bytes
+    const Vector order = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14};
+    return __builtin_shuffle(Vector(pixels), order);
 }
 
 // A row of the target whose pixels lie along a line that is not a row of the source.
@@ -93,11 +80,6 @@ void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x
             std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
         return;
     }
-    if (step_x == 0 && (step_y & 0xffff) == 0) {  // down or up a column, as in a quarter turn
-        const byte* from = job.in.row(yy >> 16) + 3 * (xx >> 16);
-        const std::ptrdiff_t step = std::ptrdiff_t(step_y >> 16) * job.in.pitch;
-        return collect_pixels(to, pixels, [=](int i) { return from + i * step; });
-    }
     constexpr int block = 256;
     unsigned places[block];
     const unsigned pitch = job.in.pitch;
@@ -109,7 +91,61 @@ void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x
             int row = fixed_coordinate(step_y, 0, yy, x + i, 0) >> 16;
             places[i] = unsigned(row) * pitch + 3u * unsigned(column);
         }
-        collect_pixels(to, count, [&](int i) { return from + places[i]; });
+        auto pixel = [&](int i) {
+            unsigned word;
+            std::memcpy(&word, from + places[i], 4);
+            return word;
+        };
+        int i = 0;
+        for (; i + 6 <= count; i += 4) {
+            Vector four = side_by_side(Four{pixel(i), pixel(i + 1), pixel(i + 2), pixel(i + 3)});
+            std::memcpy(to + 3 * i, &four, sizeof four);  // the next ones overwrite what is too much
+        }
+        for (; i < count; ++i) std::memcpy(to + 3 * i, from + places[i], 3);
+    }
+}
+
+// Four columns of the source, from `column` on, become four rows of the target, from y on; the columns
+// of the target are rows of the source. Tiles of 4 x 4 pixels, of which the last lie over each other.
+template <bool left>
+void turn_columns(const Job& job, int column, int y) {
+    // Sixteen bytes hold the twelve of four pixels; none of them lies outside the image.
+    const int size = job.width, before = column > 1 ? 4 : 0;
+    const Vector order = Vector{0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11} + byte(before);
+    auto tile = [&](int x, auto bytes) {
+        auto row = [&](int k) {
+            const byte* from = job.in.row(left ? x + k : size - 1 - x - k) + 3 * column;
+            Vector around;
+            std::memcpy(&around, from - before, sizeof around);
+            return Four(__builtin_shuffle(around, order));
+        };
+        auto store = [&](int k, Four pixels) {
+            Vector four = side_by_side(pixels);
+            std::memcpy(job.out_row(y + (left ? 3 - k : k)) + 3 * x, &four, bytes);
+        };
+        const Four a = row(0), b = row(1), c = row(2), d = row(3);
+        const Four ab = __builtin_shuffle(a, b, Four{0, 4, 1, 5});
+        const Four cd = __builtin_shuffle(c, d, Four{0, 4, 1, 5});
+        store(0, __builtin_shuffle(ab, cd, Four{0, 1, 4, 5}));
+        store(1, __builtin_shuffle(ab, cd, Four{2, 3, 6, 7}));
+        const Four ab_end = __builtin_shuffle(a, b, Four{2, 6, 3, 7});
+        const Four cd_end = __builtin_shuffle(c, d, Four{2, 6, 3, 7});
+        store(2, __builtin_shuffle(ab_end, cd_end, Four{0, 1, 4, 5}));
+        store(3, __builtin_shuffle(ab_end, cd_end, Four{2, 3, 6, 7}));
+    };
+    // One store instead of two, where what is too much is overwritten by the next tile.
+    for (int x = 0; x < size - 4; x += 4)
+        tile(std::min(x, size - 6), std::integral_constant<int, 16>());
+    tile(size - 4, std::integral_constant<int, 12>());
+}
+
+// A quarter turn of a square image of at least 6 x 6 pixels.
+template <bool left>
+void turn(const Job& job) {
+    const int last = job.width - 4;
+    for (int i = 0; i < last + 4; i += 4) {
+        int y = std::min(i, last);
+        turn_columns<left>(job, left ? last - y : y, y);
     }
 }
 
@@ -118,6 +154,10 @@ void gather(const Job& job) {
     const Task task = job.task;
     const int* a = task.ints;
     constexpr int one = 1 << 16;
+    if (a[0] == 0 && a[4] == 0 && job.width == job.height && job.width >= 6) {
+        if (a[1] == -one && a[3] == one) return turn<true>(job);
+        if (a[1] == one && a[3] == -one) return turn<false>(job);
+    }
     Span across, down;  // where the row and the column of the source are inside it
     for (int y = 0; y < job.height; ++y) {
         int xx = fixed_coordinate(a[0], a[1], a[2], 0, y), yy = fixed_coordinate(a[3], a[4], a[5], 0, y);

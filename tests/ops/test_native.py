@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +97,10 @@ if child == 0:
 assert right and os.waitpid(child, 0)[1] == 0
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_no_op_touches_memory_outside_its_images():
+    program = Path(__file__).parents[1] / "guarded_memory.py"
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, f"{run.stdout.splitlines()[-1]}\n{run.stderr}"
+    assert len(run.stdout.splitlines()) > 1000

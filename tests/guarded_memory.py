@@ -1,0 +1,49 @@
+"""Runs every op on images that end, or begin, where memory must not be touched.
+
+A program of its own, because what it looks for ends it: `python guarded_memory.py`.
+"""
+
+import ctypes
+import faulthandler
+import mmap
+
+import numpy as np
+
+from ddas_gpu.ops import OPS, PixelScale, apply_op, set_num_threads
+
+PAGES = 4 * mmap.PAGESIZE
+SIZES = [*((n, n) for n in range(1, 34)), (1, 40), (40, 1), (2, 33), (33, 5), (17, 64), (64, 63)]
+
+
+def guarded() -> np.ndarray:
+    """Memory with a page before it and one behind it that crash whoever touches them."""
+    block = mmap.mmap(-1, PAGES + 2 * mmap.PAGESIZE)
+    whole = np.frombuffer(block, np.uint8)
+    for page in (whole[: mmap.PAGESIZE], whole[-mmap.PAGESIZE :]):
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        assert protect(ctypes.c_void_p(page.ctypes.data), mmap.PAGESIZE, 0) == 0
+    return whole[mmap.PAGESIZE : -mmap.PAGESIZE]
+
+
+def main() -> None:
+    faulthandler.enable()
+    set_num_threads(1)
+    rng = np.random.default_rng(0)
+    memory = [guarded(), guarded()]
+    for op in OPS.values():
+        arguments = {None if op.law is None else op.law(m, PixelScale()) for m in (0, 3, 10, 30)}
+        for height, width in SIZES:
+            if op.square and height != width:
+                continue
+            size = 3 * height * width
+            for part in (slice(PAGES - size, PAGES), slice(0, size)):  # at the end, at the start
+                images, out = (block[part].reshape(1, height, width, 3) for block in memory)
+                images[:] = rng.integers(0, 256, images.shape)
+                for argument in arguments:
+                    for signed in {argument, -argument} if op.signed else {argument}:
+                        print(op.name, signed, (height, width), flush=True)  # whose crash it was
+                        apply_op(images, op.name, signed, backend="cpu", out=out)
+
+
+if __name__ == "__main__":
+    main()
