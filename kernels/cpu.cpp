@@ -27,7 +27,7 @@ void run(const Job& job) {
         case PRIMITIVE_AUTOCONTRAST: return autocontrast(job);
         case PRIMITIVE_EQUALIZE: return equalize(job);
         case PRIMITIVE_BRIGHTNESS:
-            return map_bytes(job, [=](byte v) { return blend_pixel(0, v, factor); });
+            return map_values(job, [=](byte v) { return blend_pixel(0, v, factor); });
         case PRIMITIVE_CONTRAST: return contrast(job);
         case PRIMITIVE_COLOR: return color(job);
         case PRIMITIVE_SHARPNESS:
@@ -79,7 +79,8 @@ void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, S
         run({task, in, image, row, picture.height, picture.width});
         in = {image, row};
     };
-    static const Task copying = {PRIMITIVE_COPY};
+    static const Task copying = {};
+    static_assert(PRIMITIVE_COPY == 0, "nothing else is to be done");
     if (passes.copy_first) pass(copying);
     for (; task < end; ++task) {
         if (task->primitive == PRIMITIVE_COPY) continue;

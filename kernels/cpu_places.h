@@ -32,8 +32,8 @@ Span inside(std::int64_t start, std::int64_t step, int size, int width) {
 
 typedef byte Vector __attribute__((vector_size(16)));
 
-// For rows that are written backwards, or read a few pixels at a time: the processor does not foresee
-// which memory comes next.
+// For rows that are written backwards, read upwards, or read a few pixels at a time: the processor does
+// not foresee which memory comes next.
 void fetch(const byte* row, int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(row + i);
 }
@@ -176,7 +176,9 @@ void gather(const Job& job) {
         }
         to += 3 * span.begin;
         if (a[0] == one && a[3] == 0) {
-            std::memcpy(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin), 3 * pixels);
+            int after_next = (yy + 2 * a[4]) >> 16;
+            if (a[4] < 0 && after_next >= 0) fetch(job.in.row(after_next), job.row_bytes());
+            copy_bytes(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) + span.begin), 3 * pixels);
         } else if (a[0] == -one && a[3] == 0) {
             fetch(job.out_row(y + 1), job.row_bytes());
             reverse_pixels(to, job.in.row(yy >> 16) + 3 * ((xx >> 16) - (span.end - 1)), pixels);

@@ -11,11 +11,58 @@ struct Tables {
     byte entry[3][256];
 };
 
+#ifdef __AVX512VBMI__
+// One instruction looks up 64 bytes in 128 entries: ten times as fast as byte by byte.
+constexpr bool tables_are_fast = true;
+typedef byte Wide __attribute__((vector_size(64)));
+
+struct WideTable {
+    Wide part[4];
+
+    Wide operator[](Wide v) const {
+        return v < 128 ? __builtin_shuffle(part[0], part[1], v) : __builtin_shuffle(part[2], part[3], v);
+    }
+};
+
+// Returns how many of the bytes it has looked up: a multiple of 3.
+std::int64_t look_up_vectors(const Tables& tables, const byte* from, byte* to, std::int64_t n) {
+    WideTable channel[3];
+    std::memcpy(channel, tables.entry, sizeof channel);
+    byte number[192];  // a whole number of vectors and of pixels
+    for (int k = 0; k < 192; ++k) number[k] = k % 3;
+    std::int64_t i = 0;
+    for (; i + 192 <= n; i += 192)
+        for (int k = 0; k < 192; k += 64) {
+            Wide v, c;
+            std::memcpy(&v, from + i + k, sizeof v);
+            std::memcpy(&c, number + k, sizeof c);
+            v = c == 0 ? channel[0][v] : c == 1 ? channel[1][v] : channel[2][v];
+            std::memcpy(to + i + k, &v, sizeof v);
+        }
+    return i;
+}
+#else
+constexpr bool tables_are_fast = false;
+
+std::int64_t look_up_vectors(const Tables&, const byte*, byte*, std::int64_t) { return 0; }
+#endif
+
 void look_up(const Job& job, const Tables& tables) {
     for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
-        for (std::int64_t i = 0; i < n; i += 3)
+        for (std::int64_t i = look_up_vectors(tables, from, to, n); i < n; i += 3)
             for (int c = 0; c < 3; ++c) to[i + c] = tables.entry[c][from[i + c]];
     });
+}
+
+// For functions that take longer than a table, where tables are fast.
+template <class Function>
+void map_values(const Job& job, Function function) {
+    if (!tables_are_fast) return map_bytes(job, function);
+    Tables tables;
+    for (int v = 0; v < 256; ++v) tables.entry[0][v] = function(byte(v));
+    std::memcpy(tables.entry[1], tables.entry[0], 256);
+    std::memcpy(tables.entry[2], tables.entry[0], 256);
+    look_up(job, tables);
 }
 
 void autocontrast(const Job& job) {
@@ -88,7 +135,7 @@ void contrast(const Job& job) {
     });
     int mean = mean_grey(sum, job.pixels());
     float factor = job.task.factor;
-    map_bytes(job, [=](byte v) { return blend_pixel(mean, v, factor); });
+    map_values(job, [=](byte v) { return blend_pixel(mean, v, factor); });
 }
 
 void color(const Job& job) {

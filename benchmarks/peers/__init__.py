@@ -17,6 +17,8 @@ from peers.pillow import pillow, pillow_without_arrays
 IMAGE_PEERS = {"Pillow": pillow, "albumentations": albumentations}
 BATCH_PEERS = {"kornia": kornia, "DALI": dali}
 PEERS = (*IMAGE_PEERS, *BATCH_PEERS)
+# Hands back the image that it was given, where all others make a new one: shown, but not the best.
+WITHOUT_WORK = ("albumentations", "Identity")
 
 
 def batch_peers(device: str) -> dict:
@@ -24,4 +26,11 @@ def batch_peers(device: str) -> dict:
     return {name: partial(peer, device=device) for name, peer in BATCH_PEERS.items()}
 
 
-__all__ = ["IMAGE_PEERS", "PEERS", "argument_of", "batch_peers", "pillow_without_arrays"]
+__all__ = [
+    "IMAGE_PEERS",
+    "PEERS",
+    "WITHOUT_WORK",
+    "argument_of",
+    "batch_peers",
+    "pillow_without_arrays",
+]

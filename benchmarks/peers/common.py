@@ -19,11 +19,13 @@ def argument_of(name: str) -> Argument:
 
 
 def for_each(images: Sequence[Any], apply: Callable[[Any], object], threads: int) -> Call:
-    """A call that applies a function to every image, on this thread or shared out among some."""
+    """A call that applies a function to every image, on this thread or shared out among some.
 
-    def work(part: Sequence[Any]) -> None:
-        for image in part:
-            apply(image)
+    It returns all results: what one wants of a batch is the batch.
+    """
+
+    def work(part: Sequence[Any]) -> list[object]:
+        return [apply(image) for image in part]
 
     if threads == 1:
         return lambda: work(images)

@@ -1,6 +1,7 @@
 """Building the CPU target once, in a cache that many processes may share; and its threads."""
 
 import os
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddas_gpu.ops import apply_op, get_num_threads, native, set_num_threads
+from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "
@@ -85,7 +86,7 @@ def test_a_forked_process_has_helpers_of_its_own():
     code = """
 import os, warnings
 import numpy as np
-from ddas_gpu.ops import apply_op, set_num_threads
+from ddas_gpu.ops import OPS, apply_op, set_num_threads
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
 set_num_threads(4)
 images = np.full((40, 96, 96, 3), 7, np.uint8)
@@ -104,3 +105,32 @@ def test_no_op_touches_memory_outside_its_images():
     run = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, f"{run.stdout.splitlines()[-1]}\n{run.stderr}"
     assert len(run.stdout.splitlines()) > 1000
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the names of x86 processors")
+@pytest.mark.parametrize("processor", ["x86-64", "x86-64-v3"])
+def test_processors_with_smaller_vectors_return_the_same_bytes(processor, tmp_path):
+    """Compiled for them: what only the processor at hand can do is left out."""
+    code = """
+import sys
+import numpy as np
+from ddas_gpu.ops import OPS, PixelScale, apply_op, native
+native.FLAGS = tuple(f.replace("native", sys.argv[1]) for f in native.FLAGS)
+images = np.random.default_rng(0).integers(0, 256, (3, 70, 70, 3), np.uint8)
+images[1] //= 9
+for name, op in OPS.items():
+    for level in (2, 10) if op.law else (None,):
+        argument = op.law(level, PixelScale()) if op.law else None
+        np.save(f"{name}-{level}.npy", apply_op(images, name, argument, backend="cpu"))
+"""
+    for folder in ("native", processor):
+        (tmp_path / folder).mkdir()
+        environment = {**os.environ, "DDAS_CACHE": str(tmp_path / "cache")}
+        command = [sys.executable, "-c", code, folder]
+        subprocess.run(command, cwd=tmp_path / folder, env=environment, check=True)
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    saved = sorted((tmp_path / "native").iterdir())
+    assert len(saved) >= len(OPS)
+    for file in saved:
+        other = np.load(tmp_path / processor / file.name)
+        assert (np.load(file) == other).all(), file.name
