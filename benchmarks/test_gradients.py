@@ -40,12 +40,12 @@ def two_threads():
 def make_step(name: str, policies: int, batch: int, validation: int, size: int, device: str):
     """A function of the method: one search step of a model of its own."""
     torch.manual_seed(0)
-    model = build(name, 10).to(device)
+    model = build(name, 10).to(device, memory_format=torch.channels_last)  # as in the search
     parameters = dict(model.named_parameters())
     optimizer = torch.optim.SGD(parameters.values(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    images = torch.randn(policies + 1, batch, 3, size, size, device=device)
+    images = torch.randn(policies + 1, batch, size, size, 3, device=device).movedim(-1, 2)
     labels = torch.randint(10, (batch,), device=device)
-    validation_images = torch.randn(validation, 3, size, size, device=device)
+    validation_images = torch.randn(validation, size, size, 3, device=device).movedim(-1, 1)
     validation_labels = torch.randint(10, (validation,), device=device)
     weights = torch.full((policies + 1,), 1 / (policies + 1))
 

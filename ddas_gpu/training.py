@@ -47,11 +47,10 @@ class Training:
         self.steps_per_epoch = task.steps_per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
-        self.model = task.build_model().train()
+        # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
+        self.model = task.build_model().train().to(memory_format=torch.channels_last)
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
-        if self.device.type == "cuda":  # what tensor cores want
-            self.model.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
             training.lr,
@@ -102,8 +101,7 @@ class Training:
         start = time.perf_counter()
         self.ranks.seed_network(self.seed, self.steps)
         images, targets = self.task.batch(self.steps)
-        if self.device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
+        images = images.contiguous(memory_format=torch.channels_last)
         ready = time.perf_counter()
         with in_touch():
             with torch.autocast(self.device.type, self.half, enabled=self.mixed):

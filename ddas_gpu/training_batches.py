@@ -187,7 +187,7 @@ def normalised(pixels: torch.Tensor, recipe: Recipe) -> torch.Tensor:
         torch.tensor(values, dtype=torch.float32, device=pixels.device)
         for values in (recipe.mean, recipe.deviation)
     )
-    return ((pixels.float() - mean) / deviation).movedim(-1, -3).contiguous()
+    return ((pixels.float() - mean) / deviation).movedim(-1, -3)
 
 
 def cut_holes(inputs: torch.Tensor, corners: np.ndarray, side: int) -> None:

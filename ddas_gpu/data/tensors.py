@@ -9,7 +9,10 @@ from ddas_gpu.data.sources import Images
 
 
 class Normalise:
-    """uint8 (…, H, W, 3) to float (…, 3, H, W) with mean 0 and deviation 1 in each channel."""
+    """uint8 (…, H, W, 3) to float (…, 3, H, W) with mean 0 and deviation 1 in each channel.
+
+    The channels stay last in memory, where convolutions want them.
+    """
 
     def __init__(self, images: Images) -> None:
         """Take the mean and deviation of `images`, the training set."""
@@ -24,7 +27,7 @@ class Normalise:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         mean, deviation = self.mean.to(images.device), self.deviation.to(images.device)
-        return ((images.float() - mean) / deviation).movedim(-1, -3).contiguous()
+        return ((images.float() - mean) / deviation).movedim(-1, -3)
 
 
 def cutout_holes(

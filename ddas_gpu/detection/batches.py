@@ -34,12 +34,13 @@ def network_inputs(
 ) -> torch.Tensor:
     """uint8 (H, W, 3) of any sizes -> float (N, 3, H, W), normalised, then padded with 0.
 
-    The padding is at the right and below: boxes stay where they are.
+    The padding is at the right and below: boxes stay where they are. The channels stay last in
+    memory, where convolutions want them.
     """
-    mean, deviation = (torch.tensor(v, device=device).view(3, 1, 1) for v in (mean, deviation))
+    mean, deviation = (torch.tensor(v, device=device) for v in (mean, deviation))
     height, width = padded_size(images)
-    inputs = torch.zeros(len(images), 3, height, width, device=device)
+    inputs = torch.zeros(len(images), height, width, 3, device=device)
     for place, image in zip(inputs, images, strict=True):
-        pixels = torch.as_tensor(image).to(device).movedim(-1, 0)
-        place[:, : image.shape[0], : image.shape[1]] = (pixels - mean) / deviation
-    return inputs
+        pixels = torch.as_tensor(image).to(device)
+        place[: image.shape[0], : image.shape[1]] = (pixels - mean) / deviation
+    return inputs.movedim(-1, 1)

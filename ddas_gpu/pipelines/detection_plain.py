@@ -28,9 +28,10 @@ class PlainDetections(OnDemand):
         recipe = self._feed.recipe
         inputs = network_inputs(images, "cpu", recipe.mean, recipe.deviation)
         if recipe.layout == "NHWC":
-            inputs = inputs.permute(0, 2, 3, 1).contiguous()
+            inputs = inputs.permute(0, 2, 3, 1)
         targets = (torch.from_numpy(batch[name]) for name in TARGETS)
-        return DetectionBatch(inputs.to(getattr(torch, recipe.dtype)), *targets)
+        inputs = inputs.to(getattr(torch, recipe.dtype)).contiguous()
+        return DetectionBatch(inputs, *targets)
 
 
 def _read(annotated: Annotated, scaled: np.ndarray) -> np.ndarray:
