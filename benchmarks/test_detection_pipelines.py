@@ -33,7 +33,7 @@ def coco_images(unpacked) -> list[Annotated]:
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_coco(coco_images, device, tables, name):
+def test_coco(coco_images, device, benchmark, tables, name):
     space, resize = SearchSpace.preset("coco"), SIZES[name]
 
     def pipeline(apply_probability: float | None) -> DaliWay:
@@ -51,7 +51,7 @@ def test_coco(coco_images, device, tables, name):
     }
     sides = resize if isinstance(resize, tuple) else (resize, resize)
     data = f"COCO {name} {sides[0]} × {sides[1]}"
-    compare(data, ways, BATCH, batches=4, rounds=4, tables=tables)
+    compare(data, ways, BATCH, batches=4, rounds=4, benchmark=benchmark, tables=tables)
 
 
 class PillowBoxes(Dataset):

@@ -8,8 +8,8 @@ NOTE = (
     "Counted by valgrind on one image of noise. Copies: over those of Identity, a plain copy. "
     "Bytes: what must move for a pixel, in and out; an op that looks at the whole image first "
     "reads it twice. Arithmetic: instructions of the same source without vectors, about what the "
-    "threads of a GPU execute, for each of these bytes (flips, quarter turns and the moves of whole "
-    "rows are vectors even then). Compiled for AVX2, whatever the processor."
+    "threads of a GPU execute, for each of these bytes (flips, quarter turns and the moves of "
+    "whole rows are vectors even then). Compiled for AVX2, whatever the processor."
 )
 
 
