@@ -34,7 +34,7 @@ CORES_A_GPU = 16  # DGX A100: two EPYC 7742 of 64 cores for eight GPUs
 LAUNCH = 5e-6  # seconds to launch a kernel from Python: assumed
 # Seconds of one core for an image, measured on the machine of RESULTS.md: a crop at 32 px and at
 # 224 px ("Training pipelines", without a policy); a COCO image, decoded and resized to 800 px.
-CORE_SECONDS = {"cifar10": 0.024e-3, "imagenet": 2.620e-3, "coco": 20e-3}
+CORE_SECONDS = {"cifar10": 0.013e-3, "imagenet": 2.119e-3, "coco": 20e-3}
 FILE_BYTES = {"cifar10": 0, "imagenet": 110e3, "coco": 160e3}  # on average
 BUCKET = 25 << 20
 

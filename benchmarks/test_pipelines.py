@@ -92,7 +92,6 @@ def test_small_images_in_memory(device, benchmark, tables):
 
 
 def test_first_batch(photographs_folder, device, tables):
-    """From nothing to the first batch, in a process that has imported everything."""
     settings = {"batch_size": 32, "epochs": MANY, "num_threads": THREADS}
     settings["device"] = DALI_DEVICES[device]
     schedule = even_schedule(SearchSpace.preset("imagenet"), 1.0)
@@ -103,7 +102,8 @@ def test_first_batch(photographs_folder, device, tables):
         ).run(),
     }
     times = take_turns(ways, rounds=7)
-    table = tables.get_or_make("First batch of 32 files", ("way", "ms", "quartiles"))
+    note = "From nothing to the first batch, in a process that has imported everything."
+    table = tables.get_or_make("First batch of 32 files", ("way", "ms", "quartiles"), note)
     for name, timing in times.items():
         low, median, high = (f"{t * 1e3:.0f}" for t in (timing.low, timing.median, timing.high))
         table.add(name, median, f"{low} … {high}")

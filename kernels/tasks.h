@@ -18,8 +18,8 @@ struct Picture {  // one image; its places count from where the memory of all im
     int source_pitch;  // bytes from one row to the next; target and scratch are dense
 };
 
-struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1], of which copies
-    int first, count;  // do nothing; a chain without other tasks copies the image
+struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1]
+    int first, count;  // copies among them do nothing; where nothing is done, the image is copied
 };
 
 struct Batch {

@@ -23,6 +23,7 @@ class Kind:
     is_bytes: Callable[[Any], bool]
     address: Callable[[Any], int]
     strides: Callable[[Any], tuple[int, ...]]  # in bytes
+    writable: Callable[[Any], bool]
     dense: Callable[[Any], Any]  # the same values, contiguous
     empty: Callable[[Any, Sequence[int]], Any]  # (like, shape): uint8 on the same device
     device: Callable[[Any], tuple[str, int]]
@@ -46,6 +47,7 @@ NUMPY = Kind(
     is_bytes=lambda array: array.dtype == np.uint8,
     address=address_of,
     strides=lambda array: array.strides,
+    writable=lambda array: array.flags.writeable,
     dense=np.ascontiguousarray,
     empty=lambda like, shape: np.empty(shape, np.uint8),
     device=lambda array: ("cpu", 0),
@@ -55,6 +57,7 @@ TORCH = Kind(
     is_bytes=lambda array: array.dtype is sys.modules["torch"].uint8,
     address=lambda array: array.data_ptr(),
     strides=lambda array: array.stride(),  # in elements, which are bytes
+    writable=lambda array: True,
     dense=lambda array: array.contiguous(),
     empty=lambda like, shape: like.new_empty(tuple(shape)),
     device=lambda array: (array.device.type, array.device.index or 0),
@@ -64,6 +67,7 @@ CUPY = Kind(
     is_bytes=lambda array: array.dtype == np.uint8,
     address=lambda array: array.data.ptr,
     strides=lambda array: array.strides,
+    writable=lambda array: True,
     dense=lambda array: sys.modules["cupy"].ascontiguousarray(array),
     empty=_empty_cupy,
     device=lambda array: ("cuda", array.device.id),
@@ -114,7 +118,7 @@ def read(images: Images, name: str = "images", *, writable: bool = False) -> Bat
     """
     if isinstance(images, (list, tuple)):
         return _read_list(images, name, writable)
-    kind = _check_kind(images, name)
+    kind = _check_kind(images, name, writable)
     layout = _layout(tuple(images.shape), kind.strides(images), name, writable)
     if layout is None:
         images = kind.dense(images)
@@ -153,7 +157,7 @@ def _read_list(images: Sequence[Any], name: str, writable: bool) -> Batch:
     owners, addresses, pitches, places = [], [], [], set()
     for i, image in enumerate(images):
         each = f"{name}[{i}]"
-        kind = _check_kind(image, each)
+        kind = _check_kind(image, each, writable)
         _check_shape(tuple(image.shape), ("H", "W", 3), each)
         pitch = _pitch(image.shape, kind.strides(image), each, writable)
         if pitch is None:
@@ -233,7 +237,7 @@ def _spans(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     return begin, begin + np.array(batch.sizes)[..., 0] * batch.layout.pitches
 
 
-def _check_kind(array: Any, name: str) -> Kind:
+def _check_kind(array: Any, name: str, writable: bool) -> Kind:
     kind = kind_of(array)
     if kind is None:
         raise TypeError(
@@ -241,6 +245,8 @@ def _check_kind(array: Any, name: str) -> Kind:
         )
     if not kind.is_bytes(array):
         raise TypeError(f"{name} must be uint8, not {array.dtype}")
+    if writable and not kind.writable(array):
+        raise ValueError(f"{name} must be an array that may be written to; this one is read-only")
     return kind
 
 

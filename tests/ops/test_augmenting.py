@@ -62,6 +62,16 @@ def test_any_layout(view):
         )
 
 
+def test_arrays_alike_but_for_their_place_and_values():
+    """What is kept of a call for the next one must not be more than they share."""
+    wide = np.random.default_rng(0).integers(0, 256, (6, 9, 14, 3), np.uint8)
+    parts = [wide[:3, :, :7], wide[3:, :, :7], wide[:3, :, 7:], wide[::2, :, 7:]]
+    for images in [*parts, *(part.copy() for part in parts)]:
+        for name, argument in [("FlipLR", None), ("Rotate", 18.0), ("Cutout", 4)]:
+            want = oracle.apply_op(images, OPS[name], argument)
+            assert (apply_op(images, name, argument) == np.stack(want)).all()
+
+
 def test_out_is_written_and_returned():
     out = np.empty_like(IMAGES)
     assert apply_op(IMAGES, "Invert", out=out) is out
@@ -129,6 +139,8 @@ SQUARES = np.zeros((2, 8, 8, 3), np.uint8)
         (lambda: apply_op(SQUARES, "Invert", out=SQUARES[:1].copy()), ValueError, "out holds 1"),
         (lambda: apply_op(SQUARES, "Invert", out=np.zeros((2, 8, 16, 3), np.uint8)[:, :, ::2]),
          ValueError, "out must be contiguous"),
+        (lambda: apply_op(SQUARES, "Invert", out=np.frombuffer(bytes(384), np.uint8)
+                          .reshape(SQUARES.shape)), ValueError, "out .* is read-only"),
         (lambda: apply_op(SQUARES, "Invert", out=torch.zeros(2, 8, 8, 3, dtype=torch.uint8)),
          ValueError, "out is a torch array"),
         (lambda: augment(SQUARES, [0, 52], SPACE), ValueError, "index 52 is outside.*0 to 51"),
