@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tyro
 
 from ddas_gpu import torchrun
-from ddas_gpu.errors import LostContact, is_mine_to_tell, sentence
+from ddas_gpu.errors import is_mine_to_tell, sentence
 from ddas_gpu.grouped_settings import Own
 from ddas_gpu.settings import FREE_TO_CHANGE
 
@@ -33,13 +33,25 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
         told = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
         if is_mine_to_tell(error):
             print(f"{program}: {told}", file=sys.stderr, flush=True)
-        if isinstance(error, LostContact):
-            os._exit(2)  # threads that wait for the lost rank would now and then abort the exit
         return 2
     except KeyboardInterrupt:
         if torchrun.local_rank() == 0:
             print("stopped before the first step: there is nothing to resume", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def leave(code: int) -> NoReturn:
+    """End the program.
+
+    Ranks end at once: threads of torch that still let go of their last message, or wait for a lost
+    rank, now and then abort an interpreter that ends in good order, and torchrun takes the abort
+    of a rank for the failure of all.
+    """
+    if torchrun.launched():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def first_look(argv: list[str], **own: Any) -> argparse.Namespace:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddas_gpu import commands
-from ddas_gpu.commands import exit_code, prepare, stopped
+from ddas_gpu.commands import exit_code, leave, prepare, stopped
 from ddas_gpu.progress import top_candidates
 from ddas_gpu.settings import SearchSettings, preset
 from ddas_gpu.space import SearchSpace
@@ -101,4 +101,4 @@ def _tell(search: Search, folder: Path, report: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddas_gpu import commands
-from ddas_gpu.commands import exit_code, prepare, stopped
+from ddas_gpu.commands import exit_code, leave, prepare, stopped
 from ddas_gpu.training_settings import TrainSettings, preset
 
 if TYPE_CHECKING:
@@ -89,4 +89,4 @@ def _tell(training: Training, folder: Path, report: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
