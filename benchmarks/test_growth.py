@@ -92,6 +92,7 @@ def draw_picture(
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import EngFormatter, LogLocator
 
     PICTURES.mkdir(exist_ok=True)
     figure, axes = pyplot.subplots(figsize=(4, 3), layout="constrained")
@@ -99,9 +100,10 @@ def draw_picture(
     axes.loglog(values, linear * 1e3, "--", color="grey", label="linear in the work")
     axes.loglog(values, seconds * 1e3, "o-", label="measured")
     axes.set(xlabel=label, ylabel="ms", title=f"time by {what}")
-    axes.set_xticks(values, values)
-    axes.minorticks_off()
+    axes.set_xticks(values, [EngFormatter(places=0, sep="")(value) for value in values])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.legend()
     figure.savefig(PICTURES / f"{what}.png", dpi=100)
     pyplot.close(figure)
