@@ -107,7 +107,7 @@ def check_settings(root: Path, **changes) -> SearchSettings:
     """The sanity check, scaled down to minutes."""
     scaled = {
         **{"root": root, "train_images": 64, "val_images": 64, "image_size": SIZE, "batch": 8},
-        **{"val_batch": 16, "epochs": 16, "policies": 8, "lr": 0.02, "lr_schedule": "cosine"},
+        **{"val_batch": 16, "epochs": 16, "policies": 8, "lr": 0.01, "lr_schedule": "cosine"},
         **{"anchor_scale": SCALE, "lr_ops": 0.02, "model": "narrow_detector:build"},
     }
     return preset("coco", "rotate90").replace(**scaled | changes)
