@@ -7,6 +7,8 @@
 
 namespace {
 
+constexpr int most_bytes = 2048;  // that are filtered at a time: the sums of their columns stay near
+
 // Calls work(source, target, pitch, count) for runs of bytes that a filter of this margin may reach
 // from, then copies the border around the image, as Pillow does. Where rows are adjacent, a run goes
 // on from row to row: what is wrong at its turns is border. Small images are fast that way.
@@ -16,11 +18,12 @@ void filter_runs(const Job& job, int margin, Work work) {
     if (row <= 2 * edge || job.height <= 2 * margin) return copy(job);
     const bool adjacent = job.in.pitch == row && job.out_pitch == row;
     const int rows = adjacent ? last - margin : 1;  // of a run
-    constexpr std::int64_t most = 2048;             // bytes at a time: the sums of columns stay near
     for (int y = margin; y < last; y += rows) {
         std::int64_t end = std::int64_t(rows) * row - edge;
-        for (std::int64_t i = edge; i < end; i += most)
-            work(job.in.row(y) + i, job.out_row(y) + i, job.in.pitch, int(std::min(most, end - i)));
+        for (std::int64_t i = edge; i < end; i += most_bytes) {
+            int count = int(std::min<std::int64_t>(most_bytes, end - i));
+            work(job.in.row(y) + i, job.out_row(y) + i, job.in.pitch, count);
+        }
     }
     for (int y = 0; y < job.height; ++y) {
         const byte* from = job.in.row(y);
@@ -37,7 +40,7 @@ void filter_runs(const Job& job, int margin, Work work) {
 // Both filters add up columns first: a column's sum serves several pixels of the row. The rows and
 // sums never overlap, which ivdep tells a compiler that cannot see it.
 typedef unsigned short Sum;
-constexpr int most_sums = 2048 + 2 * 6;
+constexpr int most_sums = most_bytes + 2 * 6;  // with the widest edges
 
 template <class Finish>
 void smooth_rows(const Job& job, Finish finish) {
