@@ -15,6 +15,7 @@ from peers import (
     batch_peers,
     pillow_without_arrays,
 )
+from peers.common import Call
 from side_by_side import harmonic_mean, take_turns
 
 import ddas_gpu
@@ -76,10 +77,7 @@ def test_op(name, size, batches, threads, device, benchmark, tables):
     def copy():
         out[...] = source
 
-    peers = {**IMAGE_PEERS, **batch_peers(device), WITHOUT_ARRAYS: pillow_without_arrays}
-    made = {peer: make(name, images) for peer, make in peers.items()}
-    ways = {OURS: ours, COPY: copy, **{peer: way for peer, way in made.items() if way is not None}}
-    times = take_turns(ways)
+    times = take_turns({OURS: ours, COPY: copy, **peer_calls(name, images, device)})
     ratio = min(times[peer].median for peer in counted(name, times)) / times[OURS].median
     each = {way: f"{timing.median / 32 * 1e6:.2f}" for way, timing in times.items()}
     if name == WITHOUT_WORK[1]:
@@ -114,14 +112,12 @@ def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tab
     ours, best, spared = {}, {}, {}
     for name in OPS:
         argument = argument_of(name)
-        peers = {**IMAGE_PEERS, **batch_peers(device), WITHOUT_ARRAYS: pillow_without_arrays}
-        made = {peer: make(name, images, count) for peer, make in peers.items()}
-        ways = {peer: way for peer, way in made.items() if way is not None}
 
         def call(name=name, argument=argument):
             return apply_op(source, name, argument, out=out)
 
-        times = take_turns({OURS: call, **ways}, rounds=5, round_seconds=0.002)
+        ways = {OURS: call, **peer_calls(name, images, device, count)}
+        times = take_turns(ways, rounds=5, round_seconds=0.002)
         rates = {way: batch / timing.median for way, timing in times.items()}
         ours[name] = rates[OURS]
         best[name] = max(rates[peer] for peer in counted(name, rates))
@@ -138,6 +134,13 @@ def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tab
     )  # fmt: skip
     benchmark.extra_info["ratio"] = means[0] / means[1]
     benchmark.pedantic(call, rounds=3, iterations=1)
+
+
+def peer_calls(name: str, images: np.ndarray, device: str, threads: int = 1) -> dict[str, Call]:
+    """What each peer that has the op does to the batch."""
+    peers = {**IMAGE_PEERS, **batch_peers(device), WITHOUT_ARRAYS: pillow_without_arrays}
+    made = {peer: make(name, images, threads) for peer, make in peers.items()}
+    return {peer: call for peer, call in made.items() if call is not None}
 
 
 def counted(name: str, ways: dict[str, object]) -> list[str]:

@@ -147,10 +147,10 @@ def prepare(run: Any) -> torch.device:
     torch.set_num_threads(threads)
     ops.set_num_threads(threads)
     found = torch.cuda.is_available()
-    keep_freed_memory()
     if run.device == "cuda" and not found:
         raise ValueError("--device cuda, but torch finds no CUDA GPU here: take --device cpu")
     if not found or run.device == "cpu":
+        keep_freed_memory()
         return torch.device("cpu")
     if not torchrun.launched():
         return torch.device("cuda")

@@ -155,8 +155,9 @@ void gather(const Job& job) {
     const int* a = task.ints;
     constexpr int one = 1 << 16;
     if (a[0] == 0 && a[4] == 0 && job.width == job.height && job.width >= 6) {
-        if (a[1] == -one && a[3] == one) return turn<true>(job);
-        if (a[1] == one && a[3] == -one) return turn<false>(job);
+        const int column = a[2] >> 16, row = a[5] >> 16, last = job.width - 1;  // of the first pixel
+        if (a[1] == -one && a[3] == one && column == last && row == 0) return turn<true>(job);
+        if (a[1] == one && a[3] == -one && column == 0 && row == last) return turn<false>(job);
     }
     Span across, down;  // where the row and the column of the source are inside it
     for (int y = 0; y < job.height; ++y) {
