@@ -25,9 +25,9 @@ from ddas_gpu.detection.sets import DetectionSet
 from ddas_gpu.detection.transforms import Square
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build
-from ddas_gpu.running import agreed
-from ddas_gpu.searching import Search
-from ddas_gpu.settings import SearchSettings, preset
+from ddas_gpu.runs.runner import agreed
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.settings import SearchSettings, preset
 
 SCALARS = 64  # numbers; no bucket of a gradient is that small
 

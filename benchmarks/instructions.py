@@ -13,7 +13,7 @@ from peers import argument_of
 
 from ddas_gpu.ops import OPS, native
 from ddas_gpu.ops.draws import Draws
-from ddas_gpu.ops.marshal import DEFINITIONS, Request, chains_for
+from ddas_gpu.ops.records import DEFINITIONS, Request, chains_for
 
 HERE = Path(__file__).parent
 # Scalar is near to what the threads of a GPU execute: a pixel or a byte at a time.

@@ -18,7 +18,7 @@ from conftest import Table
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddas_gpu.models import build
-from ddas_gpu.settings import preset
+from ddas_gpu.search.settings import preset
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "scaling.md"
 BEGIN, END = "<!-- tables: benchmarks/scaling.py -->\n", "<!-- end of tables -->"

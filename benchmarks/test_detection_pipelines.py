@@ -17,7 +17,7 @@ from ddas_gpu import SearchSpace, detection_pipeline
 from ddas_gpu.data.coco import Annotated, open_coco
 from ddas_gpu.detection import network_inputs
 from ddas_gpu.detection.transforms import Resize, flipped, resized
-from ddas_gpu.ops.boxes import plan_boxes, with_pillow
+from ddas_gpu.ops.box_policies import plan_boxes, with_pillow
 from ddas_gpu.pipelines.detection_feed import padded
 from ddas_gpu.pipelines.detection_recipe import open_resize
 

@@ -14,8 +14,8 @@ from side_by_side import take_turns
 from ddas_gpu import SearchSpace
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import versions
-from ddas_gpu.searching import Search
-from ddas_gpu.settings import preset
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.settings import preset
 
 PICTURES = Path(__file__).parent / "growth"
 NOTE = (

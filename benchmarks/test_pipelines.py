@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from ddas_gpu import PolicySchedule, SearchSpace, set_num_threads, training_pipeline
 from ddas_gpu.data.folder import FolderSource
 from ddas_gpu.ops import OPS
-from ddas_gpu.ops.marshal import steps_of
+from ddas_gpu.ops.records import steps_of
 from ddas_gpu.pipelines.images import IMAGENET_DEVIATION, IMAGENET_MEAN
 
 pytest.importorskip("nvidia.dali")

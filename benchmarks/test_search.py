@@ -9,13 +9,13 @@ from PIL import Image
 from side_by_side import take_turns
 from torch.nn import functional as F
 
-from ddas_gpu.commands import keep_freed_memory
+from ddas_gpu.cli.shell import keep_freed_memory
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import OPS
 from ddas_gpu.ops.draws import draw
-from ddas_gpu.ops.marshal import steps_of
-from ddas_gpu.searching import Search, rewards
-from ddas_gpu.settings import preset
+from ddas_gpu.ops.records import steps_of
+from ddas_gpu.search.algorithm import Search, rewards
+from ddas_gpu.search.settings import preset
 
 NOTE = (
     "ms a step. Straightforward: the published algorithm as one would write it first, with Pillow "

@@ -19,7 +19,7 @@ _HOME = {
     "detection_loader": "ddas_gpu.pipelines",
     "detection_pipeline": "ddas_gpu.pipelines",
     "loader": "ddas_gpu.pipelines",
-    "scan_images": "ddas_gpu.scanning",
+    "scan_images": "ddas_gpu.data.scanning",
     "set_num_threads": "ddas_gpu.ops",
     "training_pipeline": "ddas_gpu.pipelines",
 }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 
-from ddas_gpu import torchrun
-
 
 class Diverged(ArithmeticError):
     """A loss is no longer a number; going on would only poison what was learned."""
@@ -21,16 +19,6 @@ class Refused(ValueError):
 
 class LostContact(ConnectionError):
     """Another rank is gone, or has not answered for too long."""
-
-
-def is_mine_to_tell(error: Exception) -> bool:
-    """Whether this process says what went wrong, or another one does.
-
-    Before the ranks have met, flags or a missing folder are as wrong for all on a machine.
-    """
-    if getattr(error, "on_all_ranks", False):
-        return torchrun.rank() == 0
-    return torchrun.local_rank() == 0 or getattr(error, "of_one_rank", False)
 
 
 def sentence(error: Exception) -> str:

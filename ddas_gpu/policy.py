@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.files import write_atomically
+from ddas_gpu.released import read_released
 from ddas_gpu.space import SearchSpace
 
 FORMAT = "ddas_gpu policy"
@@ -139,9 +140,12 @@ class PolicySchedule:
     @classmethod
     def from_released(cls, path: str | Path) -> PolicySchedule:
         """A policy the authors published as .npy; see `ddas_gpu.released`."""
-        from ddas_gpu.released import load_released
-
-        return load_released(path)
+        p_tp, p_o = read_released(path)
+        try:
+            settings = {"released": Path(path).name}
+            return cls(SearchSpace.preset("cifar"), p_tp, p_o, settings)
+        except ValueError as error:
+            raise ValueError(f"{path} is not a released policy: {error}") from None
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:

@@ -7,22 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.space import SearchSpace
 from ddas_gpu.unpickling import restricted_load
 
+CANDIDATES = 52  # the "cifar" space
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
 
-def load_released(path: str | Path) -> PolicySchedule:
-    """The published CIFAR policies as a schedule over the "cifar" space.
+def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """p_tp (T,) and p_o (T, 52) of a published CIFAR policy, over the "cifar" space.
 
     `dis_ps` holds p_o at the *start* of each of the 20 epochs: the first row is uniform. `tps`
     holds p_tp, already smoothed, at the same moments (the first is the initial 0.35) and once
-    more after the last epoch. The schedule keeps the moments both know, so its entry t is what
+    more after the last epoch. Only the moments that both have are returned, so entry t is what
     the search used *in* epoch t, where a schedule of ours holds what it had *after* epoch t.
     """
     path = Path(path)
@@ -34,8 +33,9 @@ def load_released(path: str | Path) -> PolicySchedule:
         p_tp = np.array(found["tps"], dtype=np.float64)[: len(p_o)]
         # Published in float32: make the rows sum to 1 in float64.
         p_o /= p_o.sum(1, keepdims=True)
-        space = SearchSpace.preset("cifar")
-        return PolicySchedule(space, p_tp, p_o, {"released": path.name})
+        if p_o.ndim != 2 or p_o.shape[1] != CANDIDATES:
+            raise ValueError(f"`dis_ps` has the shape {p_o.shape}")
+        return p_tp, p_o
     except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(
             f"{path} is not a released policy, a dict with `dis_ps` of 52 probabilities an epoch "

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddas_gpu.scanning import scan_images
+from ddas_gpu.data.scanning import scan_images
 
 PROGRAM = "python -m ddas_gpu.scan"
 

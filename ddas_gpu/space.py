@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from ddas_gpu.ops.box_table import find_any
-from ddas_gpu.ops.table import Argument, PixelScale
+from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.table import Argument, PixelScale, Primitive
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,23 @@ class SearchSpace(Sequence[Candidate]):
             return cls.from_json(json.loads(Path(path).read_text("utf-8")))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None:
+    """A ValueError if one of these candidates and data with or without boxes do not go together.
+
+    where: what the candidates come from, for the message.
+    """
+    for op in dict.fromkeys(candidate.op for candidate in space):
+        found = find_any(op)
+        if found.reach is not Reach.IMAGE and not has_boxes:
+            raise ValueError(f"{where}: {op} needs boxes, which --data coco has")
+        moves = found.op.primitive is Primitive.GATHER
+        if has_boxes and moves and found.reach is Reach.IMAGE:
+            raise ValueError(
+                f"{where}: {op} moves pixels away from their boxes; detection has ops "
+                "that take them along, such as Rotate_BBox"
+            )
 
 
 # The order is that of the authors' released policies: first the ops without a magnitude, then the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddas_gpu.exports.differences import Difference
+from ddas_gpu.export.differences import Difference
 
 
 def within(bounds: Difference, ours: np.ndarray, theirs: np.ndarray) -> None:

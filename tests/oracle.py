@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from ddas_gpu.ops.draws import draw
-from ddas_gpu.ops.marshal import steps_of
+from ddas_gpu.ops.records import steps_of
 from ddas_gpu.ops.table import OPS, Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace
 

@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddas_gpu import SearchSpace, training_settings
+from ddas_gpu import SearchSpace
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.distributed import buckets
 from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
-from ddas_gpu.distributed.folders import open_for_all
 from ddas_gpu.distributed.ranks import Ranks
-from ddas_gpu.running import require_same_state
-from ddas_gpu.runs import RunFolder
-from ddas_gpu.searching import Search
-from ddas_gpu.settings import SearchSettings, preset
-from ddas_gpu.training import Training
-from ddas_gpu.training_policies import open_policy
-from ddas_gpu.training_settings import TrainSettings
-from ddas_gpu.training_tasks import training_task
+from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.runner import require_same_state
+from ddas_gpu.runs.shared_folder import open_for_all
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.settings import SearchSettings, preset
+from ddas_gpu.tasks.training_task import training_task
+from ddas_gpu.train import settings as training_settings
+from ddas_gpu.train.loop import Training
+from ddas_gpu.train.policies import open_policy
+from ddas_gpu.train.settings import TrainSettings
 
 DIGITS = {
     **{"train_images": 48, "val_images": 40, "batch": 16, "val_batch": 20, "epochs": 2},

@@ -9,8 +9,8 @@ from typing import Any
 import commands
 import torch
 
-from ddas_gpu.search import PROGRAM, main
-from ddas_gpu.searching import Search
+from ddas_gpu.search.__main__ import PROGRAM, main
+from ddas_gpu.search.algorithm import Search
 
 # 4 steps an epoch, 8 in all; one thread, because batches this small are slower on more.
 TINY = (

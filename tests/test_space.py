@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ddas_gpu import Candidate, SearchSpace
 from ddas_gpu.ops import OPS, PixelScale
 from ddas_gpu.ops.box_table import BOX_OPS
-from ddas_gpu.space import PRESETS
+from ddas_gpu.space import PRESETS, check_space
 
 RELEASED_ORDER = (
     "Identity FlipLR FlipUD AutoContrast Equalize Invert Blur Smooth "
@@ -122,3 +122,18 @@ def test_a_file_that_is_not_json(tmp_path):
 def test_every_preset_uses_declared_ops_only():
     declared = {*OPS, *BOX_OPS}
     assert {c.op for name in PRESETS for c in SearchSpace.preset(name)} <= declared
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_for_one_kind_of_data_or_both(name):
+    space = SearchSpace.preset(name)
+    with_boxes = name.startswith("coco")
+    check_space(space, with_boxes, name)
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        check_space(space, not with_boxes, name)
+
+
+def test_ops_that_move_nothing_are_for_all():
+    space = SearchSpace.of(["Identity", "Equalize", "Solarize", "Cutout"], [4])
+    for has_boxes in (True, False):
+        check_space(space, has_boxes, "mine")

@@ -8,8 +8,8 @@ from typing import Any
 
 import commands
 
-from ddas_gpu.train import PROGRAM, main
-from ddas_gpu.training import Training
+from ddas_gpu.train.__main__ import PROGRAM, main
+from ddas_gpu.train.loop import Training
 
 # 4 steps an epoch, 8 in all.
 TINY = [

@@ -42,7 +42,7 @@ class FileSet:
 
     def check(self) -> None:
         """DALI cannot skip a broken file: name them before the search begins."""
-        from ddas_gpu.scanning import describe, scan_files
+        from ddas_gpu.data.scanning import describe, scan_files
 
         bad = scan_files(self.files)
         if bad:

@@ -19,11 +19,11 @@ from ddas_gpu.data.proxies import to_size
 from ddas_gpu.data.sources import ArraySource, Images, Source
 from ddas_gpu.data.splits import stratified_split
 from ddas_gpu.data.svhn import open_svhn, with_extra
-from ddas_gpu.settings import preset
+from ddas_gpu.search.settings import preset
 from ddas_gpu.streams import Stream
 
 if TYPE_CHECKING:
-    from ddas_gpu.training_settings import DataSettings
+    from ddas_gpu.train.settings import DataSettings
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 

@@ -16,7 +16,7 @@ from ddas_gpu.data.file_set import FileSet
 from ddas_gpu.data.locating import open_source
 from ddas_gpu.data.sources import Images, Source
 from ddas_gpu.data.splits import some_classes, stratified_split
-from ddas_gpu.settings import DataSettings
+from ddas_gpu.search.settings import DataSettings
 from ddas_gpu.streams import Stream
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from ddas_gpu.detection.batches import network_inputs, padded_size
 from ddas_gpu.detection.decoding import Detections, detections
-from ddas_gpu.detection.evaluation import average_precision
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.detection.precision import average_precision
 from ddas_gpu.detection.sets import DetectionSet, Examples
 from ddas_gpu.detection.suppression import suppress
 

@@ -14,7 +14,7 @@ from ddas_gpu.pipelines.images import ImageFiles, open_images
 from ddas_gpu.streams import Stream
 
 if TYPE_CHECKING:
-    from ddas_gpu.training_settings import DataSettings
+    from ddas_gpu.train.settings import DataSettings
 
 
 def coco_full_sets(settings: DataSettings, seed: int) -> tuple[Coco, Coco]:

@@ -7,7 +7,7 @@ from ddas_gpu.data.coco import open_coco
 from ddas_gpu.data.locating import find_root
 from ddas_gpu.detection.sets import DetectionSet
 from ddas_gpu.detection.transforms import KeepRatio, Resize, Square
-from ddas_gpu.settings import DataSettings
+from ddas_gpu.search.settings import DataSettings
 from ddas_gpu.streams import Stream
 
 

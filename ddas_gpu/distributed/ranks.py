@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-from ddas_gpu import streams, torchrun
+from ddas_gpu import streams
+from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.shares import Share
 from ddas_gpu.errors import LostContact, Refused, sentence
 from ddas_gpu.streams import Stream

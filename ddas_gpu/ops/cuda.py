@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ddas_gpu.ops.marshal import DEFINITIONS, TASK, Chains, Records
+from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Records
 from ddas_gpu.ops.table import Primitive
 
 if TYPE_CHECKING:

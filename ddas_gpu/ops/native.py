@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
+from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")

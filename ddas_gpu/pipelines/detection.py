@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddas_gpu.box_spaces import check_space
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.detection.transforms import Resize
-from ddas_gpu.ops.boxes import MOST_BOXES
+from ddas_gpu.ops.box_policies import MOST_BOXES
 from ddas_gpu.pipelines.building import check_epochs, make_pipeline, open_schedule, order_of
 from ddas_gpu.pipelines.detection_feed import DetectionFeed
 from ddas_gpu.pipelines.detection_plain import PlainDetections
@@ -17,6 +16,7 @@ from ddas_gpu.pipelines.detection_recipe import make_detection_recipe
 from ddas_gpu.pipelines.epochs import Epochs
 from ddas_gpu.pipelines.loading import Loader, make_loader
 from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.pipeline import ImagePipeline

@@ -16,7 +16,7 @@ import torch
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.detection.batches import common_size
 from ddas_gpu.detection.transforms import flipped_boxes, resized_boxes
-from ddas_gpu.ops.boxes import Deed, plan_boxes
+from ddas_gpu.ops.box_policies import Deed, plan_boxes
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.base_feed import BaseFeed, paths_for_dali
 from ddas_gpu.pipelines.detection_recipe import DetectionRecipe

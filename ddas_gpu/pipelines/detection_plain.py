@@ -10,7 +10,7 @@ import torch
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.detection.batches import network_inputs
 from ddas_gpu.detection.transforms import resized_image
-from ddas_gpu.ops.boxes import Deed, carry_out
+from ddas_gpu.ops.box_policies import Deed, carry_out
 from ddas_gpu.pipelines.detection_feed import TARGETS, DetectionBatch
 from ddas_gpu.pipelines.plain import OnDemand
 

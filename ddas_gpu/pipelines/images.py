@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.data.folder import FolderSource
-from ddas_gpu.scanning import NOT_IN_DALI, BadImage, describe, scan_files
+from ddas_gpu.data.scanning import NOT_IN_DALI, BadImage, describe, scan_files
 
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_DEVIATION = (58.395, 57.12, 57.375)

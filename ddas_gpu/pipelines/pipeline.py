@@ -12,11 +12,11 @@ from typing import Any
 
 from nvidia.dali import Pipeline
 
+from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.pipelines.base_feed import BaseFeed
 from ddas_gpu.pipelines.epochs import Epochs
 from ddas_gpu.pipelines.images import Records
 from ddas_gpu.pipelines.readers import READER
-from ddas_gpu.scanning import BadImage, describe, find_problem
 
 DEVICES = ("auto", "cpu", "gpu")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import augment
-from ddas_gpu.ops.boxes import Deed, carry_out
+from ddas_gpu.ops.box_policies import Deed, carry_out
 from ddas_gpu.space import SearchSpace
 
 

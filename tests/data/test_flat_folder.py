@@ -10,7 +10,7 @@ from layouts import write_images
 from scipy.io import savemat
 
 from ddas_gpu.data.full_sets import full_sets
-from ddas_gpu.training_settings import DataSettings
+from ddas_gpu.train.settings import DataSettings
 
 CLASSES = ("n01440764", "n01443537", "n02084071")
 LABELS = [2, 0, 1, 1, 0]  # of the files in alphabetical order

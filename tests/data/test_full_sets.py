@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from layouts import write_cifar, write_images, write_svhn
 
-from ddas_gpu import settings
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.data.full_sets import FileSource, full_sets
-from ddas_gpu.training_settings import DataSettings
+from ddas_gpu.search import settings
+from ddas_gpu.train.settings import DataSettings
 
 
 def test_the_digits_test_on_what_a_search_has_not_seen():

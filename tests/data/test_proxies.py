@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ddas_gpu.data import proxy_sets
-from ddas_gpu.settings import DataSettings, preset
+from ddas_gpu.search.settings import DataSettings, preset
 
 DIGITS = preset("digits").data
 

@@ -9,7 +9,7 @@ from small_coco import CATEGORIES, write_coco, write_split
 
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.detection.full_sets import coco_full_sets
-from ddas_gpu.training_settings import preset
+from ddas_gpu.train.settings import preset
 
 
 def sets(root: Path, seed: int = 0, **changes) -> tuple[Coco, Coco]:

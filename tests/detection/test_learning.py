@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from ddas_gpu import searching
 from ddas_gpu.data import proxy_sets
 from ddas_gpu.data.coco import Annotated, open_coco
 from ddas_gpu.detection import (
@@ -25,8 +24,9 @@ from ddas_gpu.detection import (
 from ddas_gpu.detection.transforms import Square
 from ddas_gpu.models import build
 from ddas_gpu.models.anchors import anchors_for
-from ddas_gpu.searching import Search
-from ddas_gpu.settings import SearchSettings, preset
+from ddas_gpu.search import algorithm as searching
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.settings import SearchSettings, preset
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 

@@ -7,7 +7,7 @@ import pytest
 
 from ddas_gpu.detection.samples import sample_arrays
 from ddas_gpu.detection.sets import Examples
-from ddas_gpu.reporting.run import _read_samples
+from ddas_gpu.report.run import _read_samples
 
 NAMES = ("cat", "dog", "cow", "hen")
 

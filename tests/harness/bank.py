@@ -8,7 +8,7 @@ from unittest import mock
 
 from ddas_gpu.ops import native
 from ddas_gpu.ops.cuda import CudaTarget
-from ddas_gpu.ops.marshal import DEFINITIONS, Chains, Records
+from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 from harness.host_kernels import KERNELS, HostKernels
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ddas_gpu import SearchSpace, augment
 from ddas_gpu.ops import augment_boxes
-from ddas_gpu.ops.boxes import plan_boxes
+from ddas_gpu.ops.box_policies import plan_boxes
 from ddas_gpu.pipelines.policy_node import BoxPolicyNode, Order, PolicyNode, as_one_array
 
 SPACE = SearchSpace.preset("cifar")

@@ -1,0 +1,1 @@
+"""The shell around all commands: flags, devices, exit codes."""

@@ -1,0 +1,203 @@
+"""The op bank's front door: one op, a policy, or several policies, on a batch of images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddas_gpu.ops import arrays, cuda, native
+from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws, draw
+from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, steps_of
+from ddas_gpu.ops.table import Argument, find
+
+if TYPE_CHECKING:
+    from ddas_gpu.space import SearchSpace
+
+BACKENDS = ("auto", "cuda", "cpu", "kornia")
+
+
+def apply_op(
+    images: Images,
+    op: str,
+    argument: Argument = None,
+    *,
+    backend: str = "auto",
+    seed: int = 0,
+    out: Images | None = None,
+) -> Images:
+    """One op with one concrete argument on every image; the bytes are Pillow's.
+
+    images: uint8 (B, H, W, 3) from numpy, torch or CuPy, or a list of (H, W, 3) of any sizes. The
+    result is of the same kind, on the same device. `seed` places Cutout.
+
+    >>> images = np.full((1, 2, 2, 3), 200, np.uint8)
+    >>> apply_op(images, "Solarize", 128)[0, 0, 0]
+    array([55, 55, 55], dtype=uint8)
+    """
+    declared = find(op)
+    argument = declared.check(argument)
+    source = arrays.read(images)
+    draws = draw(seed, np.arange(len(source)), 1) if declared.centred else NOTHING_DRAWN
+    request = Request.of_one(op, argument, draws)
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, request, backend)
+    return out
+
+
+def augment(
+    images: Images,
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+    backend: str = "auto",
+    out: Images | None = None,
+) -> Images:
+    """A policy, that is up to any number of candidates of `space` in turn, on every image.
+
+    policy: (N,) candidate indices for the whole batch, or (B, N), a row for each image; -1 leaves
+    the image alone. Signs and centres are drawn from (seed, sample), where `samples` (B,) numbers
+    the images; without it they are 0, 1, …
+    """
+    source = arrays.read(images)
+    policies = check_policies(policy, space)
+    if policies.ndim == 2 and len(policies) != len(source):
+        raise ValueError(f"{len(policies)} policies for {len(source)} images: give one an image")
+    draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws, space.fill), backend)
+    return out
+
+
+def versions(
+    images: Images,
+    policies: Sequence[Sequence[int]] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+    backend: str = "auto",
+    out: Images | None = None,
+) -> Images:
+    """The batch itself and its version under each of L policies: (L + 1, B, H, W, 3).
+
+    Step 1 of the search. The images are read where they are: no copies are made to augment them.
+    """
+    if isinstance(images, (list, tuple)):
+        raise TypeError("versions takes one array (B, H, W, 3), not a list of images")
+    source = arrays.read(images)
+    policies = check_policies(policies, space)
+    if policies.ndim != 2:
+        raise ValueError(f"policies must have the shape (L, N), not {policies.shape}")
+    (count, depth), batch = policies.shape, len(source)
+    drawn = draw(seed, check_samples(samples, batch), count * depth)
+    draws = Draws(*(_by_version(field, count, depth) for field in drawn))
+    nothing = np.full((1, depth), -1, np.intp)
+    chosen = np.concatenate([nothing, policies]).repeat(batch, axis=0)
+    shape = (count + 1, *images.shape)
+    if out is None:
+        out = arrays.empty(images, shape)
+    elif tuple(out.shape) != shape:
+        raise ValueError(f"out must have the shape {shape}, not {tuple(out.shape)}")
+    tiled = replace(source, layout=arrays.tiled(source.layout, count + 1))
+    flat = out.reshape(((count + 1) * batch, *images.shape[1:]))
+    _run(tiled, flat, Request(steps_of(space), chosen, draws, space.fill), backend)
+    return out
+
+
+def _by_version(drawn: np.ndarray, count: int, depth: int) -> np.ndarray:
+    """(B, count·depth, …) → ((count + 1)·B, depth, …), in front the batch nothing is done to."""
+    batch, rest = len(drawn), drawn.shape[2:]
+    drawn = drawn.reshape(batch, count, depth, *rest).swapaxes(0, 1)
+    first = np.zeros((1, batch, depth, *rest), drawn.dtype)
+    return np.concatenate([first, drawn]).reshape((count + 1) * batch, depth, *rest)
+
+
+def check_policies(policies: Sequence | np.ndarray, space: SearchSpace) -> np.ndarray:
+    """Policies as an index array, or an error that names the first wrong index."""
+    policies = np.asarray(policies)
+    if policies.ndim not in (1, 2) or (policies.size and policies.dtype.kind not in "iu"):
+        raise ValueError(
+            "a policy is a row of candidate indices, (N,) or (B, N), "
+            f"not {policies.dtype} of shape {policies.shape}"
+        )
+    wrong = policies[(policies < -1) | (policies >= len(space))]
+    if wrong.size:
+        raise ValueError(
+            f"policy index {wrong[0]} is outside the space: "
+            f"0 to {len(space) - 1}, or -1 to leave an image alone"
+        )
+    return policies.astype(np.intp)
+
+
+def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.ndarray:
+    """Sample numbers as an array; 0, 1, … by default."""
+    if samples is None:
+        return np.arange(count)
+    samples = np.asarray(samples)
+    if samples.shape != (count,) or samples.dtype.kind not in "iu":
+        raise ValueError(
+            f"samples must be {count} whole numbers, one an image, "
+            f"not {samples.dtype} of shape {samples.shape}"
+        )
+    return samples
+
+
+def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
+    chains = chains_for(request, source.sizes, len(source))  # also for what it refuses
+    if choose_backend(backend, source) == "kornia":
+        from ddas_gpu.ops import fallback
+
+        fallback.run(source, _target(source, out), request)
+    else:
+        run_chains(source, out, chains, backend)
+
+
+def run_chains(source: Batch, out: Images, chains: Chains, backend: str) -> None:
+    """Have the kernels do the tasks, from the source to `out`."""
+    target = _target(source, out)
+    pictures = pictures_for(source.layout, target.layout)
+    if choose_backend(backend, source) == "cpu":
+        native.run(pictures, chains, source.address, target.address)
+    else:
+        cuda.run(pictures, chains, source, target)
+
+
+def _target(source: Batch, out: Images) -> Batch:
+    target = arrays.read(out, "out", writable=True)
+    arrays.check_target(target, source)
+    return target
+
+
+def choose_backend(backend: str, batch: Batch) -> str:
+    """The back end that will run; "auto" goes where the images are."""
+    if backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    place = batch.device[0]
+    if backend == "auto":
+        return "cuda" if place == "cuda" else "cpu" if native_works() else "kornia"
+    if backend in ("cpu", "cuda") and backend != place:
+        raise ValueError(f"backend {backend!r} cannot reach images on {place!r}: move them first")
+    return backend
+
+
+@lru_cache(maxsize=1)
+def native_works() -> bool:
+    try:
+        native.library()
+    except native.NoCompiler as problem:
+        warnings.warn(
+            f"ddas_gpu falls back to PyTorch, which is slower, because its CPU kernels cannot be "
+            f"built: {problem}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True

@@ -1,0 +1,273 @@
+"""Policies on images with boxes: the pixels go to the kernels, the boxes are moved here.
+
+Boxes are (n, 4) floats in pixels, x0 y0 x1 y1, the image's corner at (0, 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ddas_gpu.ops import arrays
+from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains
+from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
+from ddas_gpu.ops.table import AffineMatrix, Argument, Op, Primitive
+
+if TYPE_CHECKING:
+    from ddas_gpu.space import SearchSpace
+
+CHANCE_OF_A_BOX = 1 / 3
+SMALLEST_SHARE = 0.05  # of a side; boxes that were larger do not shrink below
+MOST_BOXES = 2048  # of an image: each has stages of its own to draw at
+
+Region = tuple[int, int, int, int]  # left, top, width, height
+
+
+class Deed(NamedTuple):
+    """One op on one image, or on a rectangle of it."""
+
+    op: Op
+    argument: Argument
+    position: np.ndarray  # uint32 (2,): where a centred op puts its centre
+    region: Region | None
+
+
+class Plans(NamedTuple):
+    """What happens to a batch, and its boxes and labels when all is done."""
+
+    deeds: list[list[Deed]]
+    boxes: list[np.ndarray]
+    labels: list[np.ndarray]
+
+
+def augment_boxes(
+    images: Sequence[Images],
+    boxes: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+    backend: str = "auto",
+) -> tuple[list[Images], list[np.ndarray], list[np.ndarray]]:
+    """Like `augment`, for a list of images with their boxes (n, 4) and labels (n,).
+
+    Boxes that an op moves out of the image are dropped, with their labels.
+    """
+    images = list(images)
+    source = arrays.read(images)
+    plans = plan_boxes(source.sizes, boxes, labels, policy, space, seed, samples=samples)
+    out = arrays.empty_like(images)
+    _carry_out(images, source, out, plans.deeds, space.fill, backend)
+    return out, plans.boxes, plans.labels
+
+
+def plan_boxes(
+    sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[np.ndarray],
+    labels: Sequence[np.ndarray],
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int = 0,
+    *,
+    samples: Sequence[int] | np.ndarray | None = None,
+) -> Plans:
+    """The part of `augment_boxes` that needs no pixels, only the height and width of each image."""
+    boxes, labels = _check_boxes(boxes, labels, len(sizes))
+    policies = check_policies(policy, space)
+    if policies.ndim == 2 and len(policies) != len(sizes):
+        raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one an image")
+    policies = np.broadcast_to(policies, (len(sizes), policies.shape[-1]))
+    numbers = check_samples(samples, len(sizes))
+    negative, position = draw(seed, numbers, policies.shape[1])
+    all_deeds = []
+    for i, size in enumerate(sizes):
+        plan = Plan(boxes[i], labels[i], size, seed, int(numbers[i]))
+        deeds = []
+        for stage, candidate in _stages(policies[i]):
+            deeds += plan.deeds(space, stage, candidate, negative[i, stage], position[i, stage])
+        all_deeds.append(deeds)
+        boxes[i], labels[i] = plan.boxes, plan.labels
+    return Plans(all_deeds, boxes, labels)
+
+
+def carry_out(
+    images: Sequence[Images],
+    all_deeds: list[list[Deed]],
+    fill: int,
+    out: list[Images] | None = None,
+) -> list[Images]:
+    """The part of `augment_boxes` that is left after `plan_boxes`, for images of those sizes."""
+    images = list(images)
+    out = arrays.empty_like(images) if out is None else out
+    _carry_out(images, arrays.read(images), out, all_deeds, fill, "auto")
+    return out
+
+
+def _carry_out(
+    images: list[Images],
+    source: Batch,
+    out: list[Images],
+    all_deeds: list[list[Deed]],
+    fill: int,
+    backend: str,
+) -> None:
+    if choose_backend(backend, source) == "kornia":
+        # The torch back end knows no rectangles; what defines the ops does.
+        for image, result, deeds in zip(images, out, all_deeds, strict=True):
+            np.asarray(result)[...] = with_pillow(image, deeds, fill)
+    else:
+        run_chains(source, out, chains_of(all_deeds, source.sizes, fill), backend)
+
+
+def _stages(policy: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(stage, candidate) of what is not left alone."""
+    return ((stage, int(choice)) for stage, choice in enumerate(policy) if choice >= 0)
+
+
+class Plan:
+    """What happens to one image, op by op; its boxes are those after the ops so far."""
+
+    def __init__(
+        self, boxes: np.ndarray, labels: np.ndarray, size: tuple[int, int], seed: int, sample: int
+    ) -> None:
+        self.boxes, self.labels = boxes, labels
+        self.height, self.width = size
+        self.seed, self.sample = seed, np.array([sample])
+
+    def deeds(
+        self, space: SearchSpace, stage: int, candidate: int, negative: bool, position: np.ndarray
+    ) -> list[Deed]:
+        """The deeds of one stage of a policy; the last two are drawn for the whole image."""
+        found, argument = find_any(space[candidate].op), space.argument(candidate)
+        if found.op.signed and negative:
+            argument = -argument
+        if found.reach in (Reach.ONE_BOX, Reach.EACH_BOX):
+            regions = self._regions(found.reach, stage)
+            places = self._draw(stage, len(regions), first=2 * MOST_BOXES)
+            return [
+                Deed(found.op, argument, place, region)
+                for region, place in zip(regions, places, strict=True)
+            ]
+        if found.reach is Reach.WITH_BOXES:
+            self._move_boxes(found.op.matrix(argument, self.height, self.width))
+        return [Deed(found.op, argument, position, None)]
+
+    def _draw(self, stage: int, count: int, first: int) -> np.ndarray:
+        """uint32 (count, 2), at stages that belong to the boxes alone."""
+        begin = 64 + stage * 4 * MOST_BOXES + first
+        return draw(self.seed, self.sample, count, first=begin).position[0]
+
+    def _regions(self, reach: Reach, stage: int) -> list[Region]:
+        if len(self.boxes) == 0:
+            return []
+        draws = self._draw(stage, len(self.boxes), first=0)[:, 0]
+        if reach is Reach.ONE_BOX:
+            chosen = self.boxes[[int(draws[0]) * len(self.boxes) >> 32]]
+        else:
+            chosen = self.boxes[draws < CHANCE_OF_A_BOX * 2**32]
+        corners = np.concatenate([np.floor(chosen[:, :2]), np.ceil(chosen[:, 2:])], axis=1)
+        corners = corners.clip(0, [self.width, self.height] * 2).astype(int)
+        sides = corners[:, 2:] - corners[:, :2]
+        return [
+            (*map(int, corner), *map(int, side))
+            for corner, side in zip(corners[:, :2], sides, strict=True)
+            if side.min() > 0
+        ]
+
+    def _move_boxes(self, matrix: AffineMatrix) -> None:
+        moved, left = move_boxes(self.boxes, matrix, self.height, self.width)
+        self.boxes, self.labels = moved[left], self.labels[left]
+
+
+def move_boxes(
+    boxes: np.ndarray, matrix: AffineMatrix, height: int, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes (n, 4) after the image was gathered with `matrix`, and which (n,) have pixels left.
+
+    The corners go through the forward map; their hull is clipped to the image.
+    """
+    a, b, c, d, e, f = matrix
+    forward = np.linalg.inv([[a, b], [d, e]])
+    x0, y0, x1, y1 = boxes.T
+    corners = np.array([[x0, x1, x0, x1], [y0, y0, y1, y1]]) - np.reshape([c, f], (2, 1, 1))
+    corners = np.einsum("ij,jkn->ikn", forward, corners)  # i, j: x and y; k: corner; n: box
+    sides = np.array([width, height], float)[:, None]
+    low = corners.min(axis=1).clip(0, sides)
+    high = corners.max(axis=1).clip(0, sides)
+    left = (high > low).all(axis=0)
+    smallest = SMALLEST_SHARE * sides
+    was_larger = np.array([x1 - x0, y1 - y0]) >= smallest
+    low, high = np.where(
+        was_larger & (high - low < smallest), _widened(low, high, smallest, sides), (low, high)
+    )
+    return np.concatenate([low, high]).T, left
+
+
+def _widened(low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Spans of the length `least` around the same middle, pushed back inside 0 … `most`."""
+    begin = ((low + high - least) / 2).clip(0, most - least)
+    return np.array([begin, begin + least])
+
+
+def chains_of(all_deeds: list[list[Deed]], sizes: Sequence[tuple[int, int]], fill: int) -> Chains:
+    """The deeds of a batch as tasks for the kernels."""
+    records: list[tuple] = []
+    for deeds, (height, width) in zip(all_deeds, sizes, strict=True):
+        for op, argument, position, region in deeds:
+            numbers = numbers_of(
+                op, argument, *((region[3], region[2]) if region else (height, width))
+            )
+            ints = numbers.ints + (0,) * (6 - len(numbers.ints))
+            place = region or (0, 0, 0, 0)
+            records.append((int(op.primitive), numbers.factor, ints, tuple(position), place, fill))
+    counts = np.array([len(deeds) for deeds in all_deeds])
+    return Chains(Records(np.array(records, TASK)), shares_of(counts, len(counts)))
+
+
+def with_pillow(image: np.ndarray, deeds: list[Deed], fill: int) -> np.ndarray:
+    """The deeds as they are defined, one after the other."""
+    from PIL import Image
+
+    picture = Image.fromarray(np.asarray(image))
+    for op, argument, position, region in deeds:
+        left, top, width, height = region or (0, 0, *picture.size)
+        part = picture.crop((left, top, left + width, top + height))
+        picture.paste(_apply(op, part, argument, position, fill), (left, top))
+    return np.array(picture)
+
+
+def _apply(op: Op, part, argument: Argument, position: np.ndarray, fill: int):
+    width, height = part.size
+    if op.primitive is Primitive.CUTOUT:
+        cut_width, cut_height = op.numbers(argument, height, width).ints
+        left = (int(position[0]) * width >> 32) - cut_width // 2
+        top = (int(position[1]) * height >> 32) - cut_height // 2
+        if cut_width and cut_height:  # Pillow refuses an empty box
+            part.paste((fill,) * 3, (left, top, left + cut_width, top + cut_height))
+        return part
+    arguments = () if argument is None else (argument,)
+    return op.pillow(part, *arguments, **({"fill": fill} if op.fills else {}))
+
+
+def _check_boxes(
+    boxes: Sequence[np.ndarray], labels: Sequence[np.ndarray], count: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    if len(boxes) != count or len(labels) != count:
+        raise ValueError(f"{count} images, but boxes of {len(boxes)} and labels of {len(labels)}")
+    boxes = [np.array(each, np.float64).reshape(-1, 4) for each in boxes]
+    labels = [np.array(each) for each in labels]
+    for i, (some, names) in enumerate(zip(boxes, labels, strict=True)):
+        if len(names) != len(some):
+            raise ValueError(f"image {i} has {len(some)} boxes, but {len(names)} labels")
+        if len(some) > MOST_BOXES:
+            raise ValueError(f"image {i} has {len(some)} boxes; at most {MOST_BOXES} are possible")
+        if not np.isfinite(some).all() or (some[:, 2:] < some[:, :2]).any():
+            raise ValueError(f"boxes of image {i} must be finite, x0 <= x1 and y0 <= y1: {some}")
+    return boxes, labels

@@ -1,0 +1,176 @@
+"""Line charts and stacked bars.
+
+The drawing stretches with the page while strokes and text keep their size: an SVG without a fixed
+aspect ratio for the lines, ordinary text at percentages around it. Colours are CSS variables, so
+that the charts follow the light and the dark theme.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from ddas_gpu.report.html import Html, el
+
+WIDTH, HEIGHT = 1000, 400
+MOST_POINTS = 400  # more than a screen can show
+MOST_DOTS = 30  # more run into each other on a phone
+COLOURS = 8  # in the style sheet
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart; `series` picks its colour. NaN is a gap."""
+
+    name: str
+    x: np.ndarray
+    y: np.ndarray
+    series: int  # from 0
+    faint: bool = False  # a background line: no dots, not in the read-out
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    label: str,
+    x_label: str,
+    show: Callable[[float], str],
+    mark: Callable[[float], str],
+    least_span: float = 0.0,
+) -> Html:
+    """Lines over whole numbers from 0 on.
+
+    `show` writes a value, `mark` one on the axis; `least_span` keeps noise from being blown up to
+    the full height.
+    """
+    x_end = max(float(line.x[-1]) for line in lines)
+    y_ticks = _ticks(np.concatenate([line.y for line in lines]), least_span)
+    low, high = y_ticks[0], y_ticks[-1]
+
+    def place(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x / x_end * WIDTH, (high - y) / (high - low) * HEIGHT
+
+    grid = [
+        el("path", d=f"M0 {(high - y) / (high - low) * HEIGHT:g}H{WIDTH}", class_="grid")
+        for y in y_ticks
+    ]
+    drawn = [_draw(line, *place(*_thinned(line))) for line in lines]
+    svg = el(
+        "svg",
+        el("title", label),
+        grid,
+        drawn,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
+    y_labels = [
+        el("span", mark(y), class_="tick y", style=f"top:{100 * (high - y) / (high - low):.3g}%")
+        for y in y_ticks
+    ]
+    x_labels = [
+        el("span", f"{x:g}", class_="tick x", style=f"left:{100 * x / x_end:.4g}%")
+        for x in range(0, math.floor(x_end) + 1, round_step(x_end, most=6))
+    ]
+    plot = el(
+        "div",
+        svg,
+        y_labels,
+        x_labels,
+        class_="plot",
+        data_end=f"{x_end:g}",
+        data_x=x_label,
+        data_lines=json.dumps([_readout(line, show) for line in lines if not line.faint]),
+    )
+    return el("div", _legend(lines, show), plot, el("p", x_label, class_="axis"), class_="chart")
+
+
+def colour(series: int) -> str:
+    """The CSS class of a series, counted from 0."""
+    return f"s{1 + series % COLOURS}"
+
+
+def _draw(line: Line, x: np.ndarray, y: np.ndarray) -> list[Html]:
+    pieces, pen = [], "M"
+    for px, py in zip(x, y, strict=True):
+        if math.isfinite(py):
+            pieces.append(f"{pen}{px:.1f} {py:.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    kind = "faint" if line.faint else "line"
+    stroke = el("path", d="".join(pieces), class_=f"{kind} {colour(line.series)}")
+    if line.faint or len(x) > MOST_DOTS:
+        return [stroke]
+    # A dot is a stroke of no length with round ends: it stays round when the drawing is stretched.
+    dots = "".join(
+        f"M{px:.1f} {py:.1f}h0" for px, py in zip(x, y, strict=True) if math.isfinite(py)
+    )
+    return [stroke, el("path", d=dots, class_=f"dots {colour(line.series)}")]
+
+
+def _legend(lines: Sequence[Line], show: Callable[[float], str]) -> Html:
+    entries = []
+    for line in lines:
+        known = line.y[np.isfinite(line.y)]
+        last = None if line.faint or not len(known) else el("b", show(float(known[-1])))
+        kind = "key faint" if line.faint else "key"
+        swatch = el("i", class_=f"{kind} {colour(line.series)}", aria_hidden="true")
+        entries.append(el("li", swatch, line.name, " ", last))
+    return el("ul", entries, class_="legend")
+
+
+def _readout(line: Line, show: Callable[[float], str]) -> dict[str, object]:
+    points = [(f"{x:g}", show(y)) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(y)]
+    return {
+        "name": line.name,
+        "x": [float(x) for x, _ in points],
+        "y": [y for _, y in points],
+    }
+
+
+def _thinned(line: Line) -> tuple[np.ndarray, np.ndarray]:
+    """Means over neighbouring points where there are more than a screen can show."""
+    if len(line.x) <= MOST_POINTS:
+        return line.x, line.y
+    pieces = np.array_split(np.arange(len(line.x)), MOST_POINTS)
+    return tuple(np.array([values[p].mean() for p in pieces]) for values in (line.x, line.y))
+
+
+def _ticks(values: np.ndarray, least_span: float) -> list[float]:
+    """Round numbers around the values, 3 to 6 of them."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    least = max(least_span, abs(high) / 100, 1e-6)  # a constant needs an axis, too
+    missing = max(0.0, least - (high - low))
+    below = min(missing / 2, low) if low >= 0 else missing / 2  # no minus where there is none
+    low, high = low - below, high + missing - below
+    power = 10 ** math.floor(math.log10((high - low) / 4))
+    step = next(power * m for m in (1, 2, 2.5, 5, 10) if (high - low) / (power * m) <= 4)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, max(last, first + 1) + 1)]
+
+
+def round_step(end: float, most: int) -> int:
+    """The smallest of 1, 2, 5, 10, 20, 50 … that fits at most so many times into `end`."""
+    return next(m * 10**k for k in count() for m in (1, 2, 5) if end / (m * 10**k) <= most)
+
+
+def stacked_bar(shares: Sequence[tuple[str, float]], *, label: str) -> Html:
+    """Parts of a whole in one bar; the table beside it names them in the same colours."""
+    parts = [
+        el(
+            "span",
+            class_=colour(series),
+            style=f"flex-grow:{share:.5f}",
+            title=f"{name}: {100 * share:.1f} %",
+        )
+        for series, (name, share) in enumerate(shares)
+    ]
+    return el("div", parts, class_="bar", role="img", aria_label=label)

@@ -1,0 +1,97 @@
+"""How a run went: the sections of its page on p_tp, the losses and the time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddas_gpu.report.charts import Line, colour, line_chart, stacked_bar
+from ddas_gpu.report.html import Html, el
+from ddas_gpu.report.numbers import count, duration, in_words, percent, short_percent
+from ddas_gpu.report.parts import section
+from ddas_gpu.report.run import LOSSES, Run
+
+
+def curves(run: Run) -> Html:
+    epochs = np.arange(1, run.epochs + 1, dtype=float)
+    steps = run.metrics.numbers["apply_probability"]
+    lines = [Line("in the policy", epochs, run.schedule.p_tp, 0)]
+    if np.isfinite(steps).any():
+        lines.insert(0, Line("step by step", _step_positions(run), steps, 0, faint=True))
+    share = line_chart(
+        lines,
+        label=f"Share of images to augment, by epoch: {percent(run.schedule.p_tp[0], 1)} to "
+        f"{percent(run.schedule.p_tp[-1], 1)}",
+        x_label="epoch",
+        show=lambda p: percent(p, 1),
+        mark=short_percent,
+        least_span=0.04,
+    )
+    charts = [el("div", el("h3", "Share of images to augment, p_tp"), share)]
+    losses = _losses(run)
+    if losses:
+        charts.append(el("div", el("h3", "Losses"), losses))
+    size = run.settings.get("smoothing")
+    smoothed = f", smoothed over {count(size, 'epoch')}" if isinstance(size, int) else ""
+    return section(
+        "How the search went",
+        f"The policy holds p_tp after each epoch{smoothed}. Losses are means over the steps of an "
+        "epoch.",
+        el("div", charts, class_="columns"),
+    )
+
+
+def _step_positions(run: Run) -> np.ndarray:
+    """Steps on the axis of epochs: the last step of epoch e (from 0) lies at e + 1."""
+    epoch = run.metrics.epoch
+    found, steps = np.unique(epoch, return_counts=True)
+    positions = np.empty(len(epoch))
+    for e, count_in_epoch in zip(found, steps, strict=True):
+        # The last epoch may have stopped halfway: the longest tells how many steps one has.
+        positions[epoch == e] = e + np.arange(1, count_in_epoch + 1) / steps.max()
+    return positions
+
+
+def _losses(run: Run) -> Html | None:
+    epochs = int(run.metrics.epoch.max()) + 1 if len(run.metrics) else 0
+    names = {"loss": "training, weighted", "clean_loss": "clean", "validation_loss": "validation"}
+    lines = []
+    for series, key in enumerate(LOSSES):
+        values = run.metrics.by_epoch(key, epochs)
+        if np.isfinite(values).any():
+            x = np.arange(1, epochs + 1, dtype=float)
+            lines.append(Line(names[key], x, values, series))
+    if not lines:
+        return None
+    label = "Mean losses by epoch: " + in_words([line.name for line in lines])
+    return line_chart(lines, label=label, x_label="epoch", show="{:.2f}".format, mark="{:g}".format)
+
+
+def time_by_stage(run: Run) -> Html | None:
+    total = run.metrics.total_seconds
+    if not total:
+        return None
+    stages = {name: float(np.nansum(values)) for name, values in run.metrics.seconds.items()}
+    shares = [(name, seconds / total) for name, seconds in stages.items()]
+    rows = [
+        el(
+            "tr",
+            el("th", el("i", class_=f"key {colour(n)}", aria_hidden="true"), name, scope="row"),
+            el("td", percent(seconds / total, 1), class_="number"),
+            el("td", f"{1000 * seconds / len(run.metrics):,.2f} ms", class_="number"),
+            el("td", duration(seconds), class_="number"),
+        )
+        for n, (name, seconds) in enumerate(stages.items())
+    ]
+    heads = ("stage", "share", "a step", "in all")
+    label = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
+    return section(
+        "Where the time went",
+        f"{count(len(run.metrics), 'step')} of {1000 * total / len(run.metrics):,.1f} ms.",
+        stacked_bar(shares, label=f"Time by stage: {label}"),
+        el(
+            "table",
+            el("thead", el("tr", [el("th", head, scope="col") for head in heads])),
+            el("tbody", rows),
+            class_="stages",
+        ),
+    )

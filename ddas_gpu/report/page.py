@@ -1,0 +1,157 @@
+"""The page of one run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from ddas_gpu.report import course_sections, policy_sections, tables
+from ddas_gpu.report.html import Html, document, el
+from ddas_gpu.report.numbers import (
+    count,
+    duration,
+    in_words,
+    op_ratios,
+    ratios,
+    rose_and_sank,
+    share_from_to,
+    times,
+)
+from ddas_gpu.report.parts import section, settings_of
+from ddas_gpu.report.run import Run
+
+USE = """\
+import numpy as np
+from ddas_gpu import PolicySchedule, augment
+
+schedule = PolicySchedule.load({path})
+rng = np.random.default_rng(0)
+
+for epoch in range(epochs):
+    p_tp, p_o = schedule.at(epoch, epochs)  # stretched to the length of your training
+    for step, (images, labels) in enumerate(batches):  # uint8, (B, H, W, 3)
+        shape = (len(images), schedule.space.depth)
+        policies = rng.choice(len(p_o), size=shape, p=p_o / p_o.sum())
+        policies[rng.random(len(images)) >= p_tp] = -1  # these images stay as they are
+        images = augment(images, policies, schedule.space, seed=(epoch << 32) + step)
+"""
+
+
+def report_page(run: Run) -> str:
+    """The whole page, as HTML."""
+    sections = [
+        el("div", policy_sections.ops(run), policy_sections.extremes(run), class_="pair"),
+        policy_sections.samples(run),
+        course_sections.curves(run),
+        policy_sections.epoch_by_epoch(run),
+        course_sections.time_by_stage(run),
+        _use(run),
+        _settings(run),
+        _tables(run),
+    ]
+    return document(f"{run.name} · ddas_gpu", _header(run), sections, _footer())
+
+
+def headline(run: Run) -> str:
+    rose, sank = rose_and_sank(op_ratios(run.schedule.space, run.schedule.p_o[-1]))
+    parts = [f"{in_words(rose)} rose"] * bool(rose) + [f"{in_words(sank)} sank"] * bool(sank)
+    return "; ".join(parts) if parts else "No op moved far from uniform"
+
+
+def _header(run: Run) -> Html:
+    schedule, metrics = run.schedule, run.metrics
+    data = run.settings.get("data")
+    first, last = share_from_to(schedule.p_tp)
+    share = f"stayed at {first}" if first == last else f"went from {first} to {last}"
+    steps = f", {count(len(metrics), 'step')}," if len(metrics) else ""
+    on = f" on {data}" if data else ""
+    took = f" took {duration(metrics.total_seconds)}" if metrics.total_seconds else ""
+    summary = (
+        f"A search of {count(run.epochs, 'epoch')}{steps}{on}{took or ' is done'}: "
+        f"{count(len(schedule.space), 'candidate')}, {count(schedule.space.depth, 'op')} a policy. "
+        f"The share of images to augment {share}."
+    )
+    return el(
+        "header",
+        el("p", "ddas_gpu · search report", class_="eyebrow"),
+        el("h1", headline(run), "."),
+        el("p", summary, class_="summary"),
+        _notes(run),
+        _tiles(run),
+    )
+
+
+def _notes(run: Run) -> list[Html]:
+    notes = []
+    if run.unfinished:
+        notes.append(
+            f"This run is not finished: {run.epochs} of "
+            f"{count(run.planned_epochs, 'epoch')} so far."
+        )
+    if run.metrics.truncated:
+        notes.append(
+            "The last line of metrics.jsonl is cut off, as after a kill; it is left out here."
+        )
+    return [el("p", note, class_="note", role="note") for note in notes]
+
+
+def _tiles(run: Run) -> Html:
+    schedule = run.schedule
+    relative = ratios(schedule.p_o[-1])
+    top, bottom = int(relative.argmax()), int(relative.argmin())
+    first, last = share_from_to(schedule.p_tp)
+    tiles = [
+        ("images to augment", last, f"from {first}"),
+        ("most likely", str(schedule.space[top]), f"{times(relative[top])} uniform"),
+        ("least likely", str(schedule.space[bottom]), f"{times(relative[bottom])} uniform"),
+    ]
+    seconds = run.metrics.total_seconds
+    if seconds:
+        images = np.nansum(run.metrics.numbers["images"])
+        speed = f"{images / seconds:,.0f} images/s" if images else count(len(run.metrics), "step")
+        tiles.append(("time", duration(seconds), speed))
+    return el(
+        "dl",
+        [el("div", el("dt", a), el("dd", b), el("dd", c, class_="small")) for a, b, c in tiles],
+        class_="tiles",
+    )
+
+
+def _use(run: Run) -> Html:
+    path = json.dumps(str(run.folder / "policy.json"))
+    return section(
+        "Use this policy",
+        "In any trainer that has its images as bytes:",
+        el(
+            "pre",
+            el("code", USE.format(path=path)),
+            tabindex="0",
+            role="region",
+            aria_label="Python code",
+        ),
+    )
+
+
+def _settings(run: Run) -> Html | None:
+    entries = [el("div", el("dt", k), el("dd", v)) for k, v in settings_of(run).items()]
+    if not entries:
+        return None
+    return section("Settings", None, el("dl", entries, class_="settings"))
+
+
+def _tables(run: Run) -> Html:
+    """The numbers behind the pictures, for reading aloud, copying and sorting."""
+    return section(
+        "All numbers",
+        None,
+        el("details", el("summary", "Every candidate"), tables.candidate_table(run)),
+        el("details", el("summary", "Every epoch"), tables.epoch_table(run)),
+    )
+
+
+def _footer() -> Html:
+    return el(
+        "footer",
+        "Made by ddas_gpu, which implements Direct Differentiable Augmentation Search (ICCV 2021).",
+    )

@@ -1,0 +1,133 @@
+"""Real images under the policy, as pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.report.html import Html, el
+from ddas_gpu.report.numbers import share_from_to
+from ddas_gpu.report.run import Samples
+from ddas_gpu.space import SearchSpace
+
+SEED = 0  # the same draws whenever a page is rebuilt, and in every page
+LARGEST = 224  # pixels a side in the page
+SMALL = 64  # images up to this side are shown with their pixels
+BOX, EDGE = (255, 221, 0), (0, 0, 0)  # colours that show on any photograph
+
+
+def picture(image: np.ndarray, alt: str) -> Html:
+    """An image as a PNG inside the page."""
+    height, width = image.shape[:2]
+    drawn = Image.fromarray(image)
+    drawn.thumbnail((LARGEST, LARGEST))
+    buffer = io.BytesIO()
+    drawn.save(buffer, "PNG", optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return el(
+        "img",
+        src=f"data:image/png;base64,{data}",
+        alt=alt,
+        width=width,
+        height=height,
+        class_="pixels" if max(height, width) <= SMALL else None,
+    )
+
+
+def outlined(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """The image in the size of the page, with its boxes (n, 4)."""
+    drawn = Image.fromarray(image)
+    factor = LARGEST // max(drawn.size)
+    if factor > 1:  # lines would cover what is in small boxes
+        drawn = drawn.resize(
+            (drawn.width * factor, drawn.height * factor), Image.Resampling.NEAREST
+        )
+    drawn.thumbnail((LARGEST, LARGEST))
+    scale = np.array(drawn.size * 2) / (image.shape[1::-1] * 2)
+    pen = ImageDraw.Draw(drawn)
+    for box in boxes * scale:
+        x0, y0, x1, y1 = (int(v) for v in np.round(box))
+        pen.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=EDGE, width=3)
+        pen.rectangle((x0 + 1, y0 + 1, max(x0 + 1, x1 - 2), max(y0 + 1, y1 - 2)), outline=BOX)
+    return np.asarray(drawn)
+
+
+def clean_views(samples: Samples) -> list[np.ndarray]:
+    """The samples as they are, those of detection with their boxes."""
+    if samples.boxes is None:
+        return list(samples.images)
+    return [outlined(*sample) for sample in zip(samples.images, samples.boxes, strict=True)]
+
+
+def augmented_views(
+    samples: Samples, which: np.ndarray, policies: np.ndarray, space: SearchSpace
+) -> list[np.ndarray]:
+    """Some samples, each under a policy of its own; boxes move with the pixels."""
+    from ddas_gpu.ops import augment, augment_boxes  # loads the back ends; only needed here
+
+    if samples.boxes is None:
+        chosen = np.ascontiguousarray(samples.images[which])
+        return list(augment(chosen, policies, space, seed=SEED))
+    images, boxes = [samples.images[w] for w in which], [samples.boxes[w] for w in which]
+    labels = [np.zeros(len(b), np.int64) for b in boxes]
+    images, boxes, _ = augment_boxes(images, boxes, labels, policies, space, SEED)
+    return [outlined(*sample) for sample in zip(images, boxes, strict=True)]
+
+
+def draw_policies(schedule: PolicySchedule, epoch: int, images: int) -> np.ndarray:
+    """A policy for each image from p_o of an epoch: (images, depth) candidate indices."""
+    p_o = schedule.p_o[epoch]
+    generator = np.random.default_rng([SEED, epoch % len(schedule.p_o)])
+    return generator.choice(len(p_o), size=(images, schedule.space.depth), p=p_o / p_o.sum())
+
+
+def candidate_pictures(
+    schedule: PolicySchedule, samples: Samples, candidates: list[int]
+) -> list[Html]:
+    """What each candidate does to one of the samples, another one each time."""
+    which = np.arange(len(candidates)) % len(samples.images)
+    policies = np.full((len(candidates), schedule.space.depth), -1)
+    policies[:, 0] = candidates
+    changed = augmented_views(samples, which, policies, schedule.space)
+    return [
+        picture(image, f"{samples.names[w]} under {schedule.space[c]}")
+        for image, w, c in zip(changed, which, candidates, strict=True)
+    ]
+
+
+def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
+    """Every sample clean, under a policy of the first epoch and, if it is another, of the last."""
+    clean, everyone = clean_views(samples), np.arange(len(samples.images))
+    epochs = sorted({0, len(schedule.p_o) - 1})
+    titles = [f"epoch {epoch + 1}" if len(epochs) > 1 else "every epoch" for epoch in epochs]
+    drawn = [draw_policies(schedule, epoch, len(clean)) for epoch in epochs]
+    changed = [augmented_views(samples, everyone, p, schedule.space) for p in drawn]
+    figures = []
+    for i, name in enumerate(samples.names):
+        cells = [_cell("clean", picture(clean[i], name), name)]
+        for title, policies, images in zip(titles, drawn, changed, strict=True):
+            ops = [str(schedule.space[c]) for c in policies[i]]
+            alt = f"{name} under {', then '.join(ops)}"
+            cells.append(_cell(title, picture(images[i], alt), *ops))
+        figures.append(el("li", cells))
+    shares = share_from_to(schedule.p_tp)[: len(epochs)]
+    heads = [
+        el("b", title, el("small", f"{share} of the images"))
+        for title, share in zip(titles, shares, strict=True)
+    ]
+    return el(
+        "div",
+        el("div", el("b", "clean"), heads, class_="heads", aria_hidden="true"),
+        el("ul", figures),
+        class_="sheet",
+        style=f"--samples:{len(clean)}",
+    )
+
+
+def _cell(title: str, image: Html, *caption: str) -> Html:
+    lines = [el("span", line) for line in caption]
+    return el("figure", el("b", title), image, el("figcaption", lines))

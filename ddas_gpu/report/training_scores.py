@@ -1,0 +1,108 @@
+"""What the pages say of a training's score: a classifier's accuracy, a detector's precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddas_gpu.report.numbers import percent, short_percent
+from ddas_gpu.tasks.scores import ACCURACY, PRECISION, Score
+
+if TYPE_CHECKING:
+    from ddas_gpu.report.training_run import TrainingRun
+
+Show = Callable[[float], str]
+Tile = tuple[str, str, str]  # what it is, the number, and a remark
+
+
+@dataclass(frozen=True)
+class ScoreWords:
+    """How a score is told; numbers go by their names in metrics.jsonl."""
+
+    score: Score
+    name: str
+    headline: str  # {} is the best score
+    charts: dict[str, dict[str, str]]  # title: {number: name of its line}
+    columns: dict[str, tuple[str, Show]]  # of the table: {number: (head, how it is written)}
+    show: Show
+    mark: Show  # on an axis
+    tiles: Callable[[TrainingRun], list[Tile]]
+
+
+def _share(value: float) -> str:
+    return percent(value, 2)
+
+
+def _errors(run: TrainingRun) -> list[Tile]:
+    training = run.numbers["accuracy"][-1]
+    return [
+        ("best test error", _share(1 - run.best_score), f"epoch {run.best_epoch + 1}"),
+        ("last test error", _share(1 - run.last_score), f"training {_share(1 - training)}"),
+    ]
+
+
+def _precisions(run: TrainingRun) -> list[Tile]:
+    half, strict = (run.numbers[f"test_mAP{overlap}"][run.best_epoch] for overlap in (50, 75))
+    return [
+        ("best mAP", PRECISION.show(run.best_score), f"epoch {run.best_epoch + 1}"),
+        ("mAP50 in that epoch", PRECISION.show(half), f"mAP75 {PRECISION.show(strict)}"),
+    ]
+
+
+LOSS: Show = "{:.4f}".format
+BEFORE = {"loss": ("training loss", LOSS)}
+TEST_LOSS = {"test_loss": ("test loss", LOSS)}
+AFTER = {"learning_rate": ("learning rate", "{:.3g}".format)}
+
+CLASSIFIER = ScoreWords(
+    score=ACCURACY,
+    name="accuracy",
+    headline="{} of the test images are right.",
+    charts={"Accuracy": {"test_accuracy": "test", "accuracy": "training, augmented"}},
+    columns={
+        **BEFORE,
+        "accuracy": ("training accuracy", _share),
+        **TEST_LOSS,
+        "test_accuracy": ("test accuracy", _share),
+        "test_top5_accuracy": ("among the first five", _share),
+        **AFTER,
+    },
+    show=_share,
+    mark=short_percent,
+    tiles=_errors,
+)
+
+OVERLAPS = {"test_mAP": "mAP", "test_mAP50": "mAP50", "test_mAP75": "mAP75"}
+SIZES = {f"test_mAP_{size}": size for size in ("small", "medium", "large")}
+DETECTOR = ScoreWords(
+    score=PRECISION,
+    name="mAP",
+    headline="The boxes reach an mAP of {} on the test images.",
+    charts={
+        "Mean average precision, by overlap": OVERLAPS,
+        "mAP, by the size of things": SIZES,
+    },
+    columns={
+        **BEFORE,
+        **TEST_LOSS,
+        **{key: (name, PRECISION.show) for key, name in OVERLAPS.items()},
+        **{key: (f"mAP {name}", PRECISION.show) for key, name in SIZES.items()},
+        **AFTER,
+    },
+    show=PRECISION.show,
+    mark="{:g}".format,
+    tiles=_precisions,
+)
+
+
+def words_for(data: object) -> ScoreWords:
+    """The words for a training on this data set."""
+    return DETECTOR if data == "coco" else CLASSIFIER
+
+
+def known(values: np.ndarray) -> np.ndarray:
+    """The epochs, from 0, that have such a number: not every epoch is tested."""
+    return np.flatnonzero(np.isfinite(values))

@@ -1,0 +1,39 @@
+"""Writing the pages of runs into their folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddas_gpu.files import write_atomically
+
+
+def write_report(run_folder: str | Path) -> Path:
+    """Draw `report.html` into the folder of a run, finished or not; returns its path."""
+    (report,) = write_reports([Path(run_folder)])
+    return report
+
+
+def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -> list[Path]:
+    """Draw the report of each run, and their comparison where there are several.
+
+    All pages are drawn before the first is written: one bad run leaves all files as they were.
+    """
+    from ddas_gpu.report import load_run, pages_for
+
+    runs = [load_run(folder) for folder in run_folders]
+    report_page, comparison_page = pages_for(runs)
+    pages = {run.folder / "report.html": report_page(run) for run in runs}
+    if len(runs) > 1:
+        common = Path(os.path.commonpath([run.folder.resolve().parent for run in runs]))
+        target = comparison or common / "compare.html"
+        if not target.parent.is_dir():
+            raise ValueError(f"{target.parent} is not a folder: the comparison cannot go there")
+        if target.resolve() in {path.resolve() for path in pages}:
+            raise ValueError(f"{target} is the report of a run: name another file for --out")
+        pages[target] = comparison_page(runs)
+    for path, page in pages.items():
+        # Names of files need not be text; such characters cannot be written as UTF-8.
+        write_atomically(path, page.encode(errors="replace"))
+    return list(pages)

@@ -1,0 +1,1 @@
+"""Run folders, and the loop that takes a job to its end."""

@@ -1,0 +1,1 @@
+"""The search: Algorithm 1 of the paper, and its command."""

@@ -1,0 +1,1 @@
+"""What the search and the training must know about classification or detection."""

@@ -1,0 +1,1 @@
+"""Training under a policy, and its command."""

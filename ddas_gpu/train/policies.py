@@ -1,0 +1,117 @@
+"""From --policy to the schedule that a training replays."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ddas_gpu.ops.table import PixelScale
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.search import settings
+from ddas_gpu.space import SearchSpace
+from ddas_gpu.train import baselines
+from ddas_gpu.train.settings import PolicySettings, TrainSettings
+
+NAMES = ("none", "uniform", "randaugment", "trivialaugment")
+RELEASED = "released:"
+RELEASED_NAMES = ("cifar10", "cifar100")
+RELEASED_SIZE = 32
+
+
+def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
+    """The schedule that --policy and the ablations name; None to augment nothing."""
+    policy, size = chosen.policy, chosen.data.image_size
+    if policy.policy == "none":
+        _refuse_ablations(policy)
+        return None
+    if policy.policy in NAMES:
+        space = data_space(chosen.data.data, size)
+        made = {
+            "uniform": lambda: baselines.uniform(space),
+            "randaugment": lambda: baselines.randaugment(
+                policy.randaugment_ops, policy.randaugment_level, space.scale
+            ),
+            "trivialaugment": lambda: baselines.trivialaugment(space.scale),
+        }
+        return ablated(made[policy.policy](), policy)
+    if policy.policy.startswith(RELEASED):
+        name = policy.policy.removeprefix(RELEASED)
+        schedule = PolicySchedule.from_released(find_released(name, policy.released_root))
+        return ablated(at_size(schedule, RELEASED_SIZE, size), policy)
+    schedule = _load(policy.policy)
+    searched = schedule.settings.get("image_size")
+    if isinstance(searched, int) and searched > 0:
+        schedule = at_size(schedule, searched, size)
+    return ablated(schedule, policy)
+
+
+def data_space(data: str, image_size: int) -> SearchSpace:
+    """The candidates that a search on this data chooses from, at this image size."""
+    return settings.preset(data).replace(image_size=image_size).search_space()
+
+
+def _load(name: str) -> PolicySchedule:
+    path = Path(name)
+    if path.is_dir():  # the folder of a run
+        path = path / "policy.json"
+    if not path.is_file():
+        raise ValueError(
+            f"--policy {name} is neither a file nor one of {', '.join(NAMES)}, "
+            f"{', '.join(RELEASED + released for released in RELEASED_NAMES)}"
+        )
+    return PolicySchedule.load(path)
+
+
+def find_released(name: str, root: Path | None) -> Path:
+    """The .npy of a policy that the authors published; the files are not shipped with this."""
+    if name not in RELEASED_NAMES:
+        known = ", ".join(RELEASED + released for released in RELEASED_NAMES)
+        raise ValueError(f"no released policy {name!r}; there are: {known}")
+    base = os.environ.get("DDAS_DATA")
+    folders = [Path(base) / "released_policies"] if base else []
+    folders = [root] if root is not None else [*folders, Path("data/released_policies")]
+    for folder in folders:
+        found = sorted(folder.glob(f"*_{name}_*.npy")) or sorted(folder.glob(f"{name}.npy"))
+        if found:
+            return found[0]
+    looked = " or ".join(str(folder) for folder in folders)
+    raise ValueError(
+        f"the released policy of {name} is not in {looked}: download *_{name}_*.npy from the "
+        "authors' repository and name its folder with --released-root"
+    )
+
+
+def at_size(schedule: PolicySchedule, searched: int, size: int) -> PolicySchedule:
+    """For images of another size than in the search: shifts and holes are pixels, and grow."""
+    if searched == size:
+        return schedule
+    old = schedule.space.scale
+    factor = size / searched
+    scale = PixelScale(round(old.translate * factor), round(old.cutout * factor))
+    print(
+        f"the policy was searched at {searched} pixels: its shifts and holes are scaled to {size}",
+        file=sys.stderr,
+    )
+    return replace(schedule, space=replace(schedule.space, scale=scale))
+
+
+def ablated(schedule: PolicySchedule, policy: PolicySettings) -> PolicySchedule:
+    """With parts of the schedule held fixed: the ablations of the paper's section 5."""
+    p_tp, p_o = schedule.p_tp, schedule.p_o
+    if policy.static in ("last", "last-apply"):
+        p_tp = np.full_like(p_tp, p_tp[-1])
+    if policy.static in ("last", "last-ops"):
+        p_o = np.tile(p_o[-1], (len(p_o), 1))
+    if policy.fixed_apply_probability is not None:
+        p_tp = np.full_like(p_tp, policy.fixed_apply_probability)
+    return replace(schedule, p_tp=p_tp, p_o=p_o)
+
+
+def _refuse_ablations(policy: PolicySettings) -> None:
+    for flag in ("fixed_apply_probability", "static"):
+        if getattr(policy, flag) is not None:
+            raise ValueError(f"--{flag.replace('_', '-')} needs a policy, but --policy is none")

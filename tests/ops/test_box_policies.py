@@ -1,0 +1,216 @@
+"""Ops with boxes: pixels as defined in Pillow, boxes where the pixels went."""
+
+import numpy as np
+import pytest
+import torch
+from harness.bank import bank_kernels, bank_on
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from ddas_gpu import SearchSpace, augment
+from ddas_gpu.ops import PixelScale, augment_boxes
+from ddas_gpu.ops import box_policies as boxes
+from ddas_gpu.ops.box_table import BOX_OPS, Reach, find_any, variant
+
+SPACE = SearchSpace.preset("coco")
+
+
+def some_pictures(seed, count, largest=60):
+    """Noise of many sizes, with up to four boxes each."""
+    rng = np.random.default_rng(seed)
+    images, found, labels = [], [], []
+    for _ in range(count):
+        height, width = rng.integers(3, largest, 2)
+        corners = rng.random((rng.integers(0, 5), 2, 2)) * [width, height]
+        images.append(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        found.append(np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1))
+        labels.append(rng.integers(0, 80, len(corners)))
+    return images, found, labels
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4))
+@settings(max_examples=60)
+def test_the_kernels_do_what_pillow_defines(seed, depth):
+    images, found, labels = some_pictures(seed, count=8)
+    policies = np.random.default_rng(seed).integers(-1, len(SPACE), (8, depth))
+    got = augment_boxes(images, found, labels, policies, SPACE, seed)
+    want = augment_boxes(images, found, labels, policies, SPACE, seed, backend="kornia")
+    for i in range(8):
+        assert (got[0][i] == want[0][i]).all(), f"image {i}, policy {policies[i]}"
+        assert (got[1][i] == want[1][i]).all()
+        assert (got[2][i] == want[2][i]).all()
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "racecheck"])
+def test_the_cuda_kernels_do_too(order):
+    racecheck = order == "racecheck"
+    kernels = bank_kernels(order="shuffled" if racecheck else order, racecheck=racecheck)
+    images, found, labels = some_pictures(7, count=40, largest=40)
+    policies = np.random.default_rng(1).integers(-1, len(SPACE), (40, 3))
+    with bank_on(kernels):
+        got = augment_boxes(images, found, labels, policies, SPACE, 3, backend="cpu")[0]
+    want = augment_boxes(images, found, labels, policies, SPACE, 3, backend="kornia")[0]
+    assert all((a == b).all() for a, b in zip(got, want, strict=True))
+
+
+def candidate(name, level=8):
+    """A space with one candidate that leaves zeros behind, and its only policy."""
+    law = find_any(name).op.law
+    return SearchSpace.of([name], [] if law is None else [level], depth=1)
+
+
+@given(
+    st.sampled_from([name for name, op in BOX_OPS.items() if op.reach is Reach.WITH_BOXES]),
+    st.integers(0, 30),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=150)
+def test_boxes_go_where_the_pixels_go(name, level, seed):
+    rng = np.random.default_rng(seed)
+    height, width = (64, 64) if name == "Rotate90_BBox" else (50, 70)
+    (x0, x1), (y0, y1) = (np.sort(rng.choice(side, 2, replace=False)) for side in (width, height))
+    image = np.zeros((height, width, 3), np.uint8)
+    image[y0:y1, x0:x1] = 255
+    arguments = ([[[x0, y0, x1, y1]]], [[1]], [0], candidate(name, level), seed)
+    (mask,), (moved,), (labels,) = augment_boxes([image], *arguments)
+    rows, columns = np.nonzero(mask[..., 0])
+    if len(moved) == 0:
+        assert len(labels) == 0
+        assert len(rows) <= 2  # nearest-neighbour sampling may keep a pixel on the very edge
+        return
+    if len(rows) == 0:  # a sliver that no pixel's centre lies in
+        return
+    left, top, right, bottom = moved[0]
+    assert left - 1 <= columns.min()
+    assert columns.max() + 1 <= right + 1
+    assert top - 1 <= rows.min()
+    assert rows.max() + 1 <= bottom + 1
+    whole = 1 <= left and right <= width - 1 and 1 <= top and bottom <= height - 1
+    if whole and min(x1 - x0, y1 - y0) > 8:  # nothing was clipped or widened: the hull is tight
+        slack = 2.5
+        assert columns.min() - left < slack
+        assert right - columns.max() - 1 < slack
+        assert rows.min() - top < slack
+        assert bottom - rows.max() - 1 < slack
+
+
+def test_boxes_that_leave_are_dropped_with_their_labels():
+    space = SearchSpace.of(["TranslateX_BBox"], [10], depth=1)  # by 10 pixels
+    image, found = np.zeros((40, 40, 3), np.uint8), np.array([[0, 0, 5, 5], [15, 15, 25, 25]])
+    for seed in range(8):
+        _, (left,), (labels,) = augment_boxes([image], [found], [[7, 9]], [0], space, seed)
+        to_the_left = (left[:, 0] < 15).any() and 7 not in labels
+        assert to_the_left == (len(left) == 1)
+        assert 9 in labels
+
+
+def test_a_box_of_some_size_keeps_a_twentieth_of_the_side():
+    space = SearchSpace.of(["TranslateX_BBox"], [29], depth=1)  # by 29 pixels
+    image, found = np.zeros((100, 100, 3), np.uint8), np.array([[20.0, 40, 30, 60], [28, 0, 30, 3]])
+    for seed in range(20):
+        _, (moved,), (labels,) = augment_boxes([image], [found], [[1, 2]], [0], space, seed)
+        if moved[0, 0] == 0:  # to the left: one pixel of each would be left
+            assert moved[0].tolist() == [0, 40, 5, 60]
+            assert moved[labels == 2].tolist() == [[0, 0, 1, 3]]  # it was smaller before
+            return
+    raise AssertionError("no seed moved the image to the left")
+
+
+@pytest.mark.parametrize("name", [n for n, op in BOX_OPS.items() if op.reach is Reach.EACH_BOX])
+def test_ops_inside_boxes_touch_nothing_else(name, monkeypatch):
+    monkeypatch.setattr(boxes, "CHANCE_OF_A_BOX", 1.0)
+    image = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    found = np.array([[5, 5, 25, 30], [40, 20, 70, 50]])
+    (got,), (same,), _ = augment_boxes([image], [found], [[0, 1]], [0], candidate(name), 4)
+    assert (same == found).all()
+    changed = (got != image).any(axis=-1)
+    assert changed[5:30, 5:25].any()
+    assert changed[20:50, 40:70].any()
+    changed[5:30, 5:25] = changed[20:50, 40:70] = False
+    assert not changed.any()
+
+
+def test_flipping_inside_a_box(monkeypatch):
+    monkeypatch.setattr(boxes, "CHANCE_OF_A_BOX", 1.0)
+    image = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    (got,), *_ = augment_boxes(
+        [image], [[[4.2, 3.9, 11.5, 9]]], [[0]], [0], candidate("Flip_Only_BBoxes")
+    )
+    want = image.copy()
+    want[3:9, 4:12] = image[3:9, 4:12][:, ::-1]  # to whole pixels, outwards
+    assert (got == want).all()
+
+
+def test_each_box_has_a_chance_of_a_third():
+    image = np.zeros((40, 4000, 3), np.uint8)
+    found = np.array([[4.0 * i, 0, 4 * i + 3, 3] for i in range(1000)])
+    (got,), *_ = augment_boxes(
+        [image], [found], [np.zeros(1000)], [0], candidate("Solarize_Only_BBoxes", 10), 5
+    )
+    inverted = int(got[0, ::4, 0].astype(bool).sum())
+    assert binomtest(inverted, 1000, 1 / 3).pvalue > 1e-3
+
+
+def test_cutting_a_box_stays_inside_it():
+    image, found = np.full((50, 50, 3), 9, np.uint8), np.array([[10, 10, 30, 20], [35, 35, 45, 45]])
+    hit = set()
+    for seed in range(30):
+        (got,), *_ = augment_boxes([image], [found], [[0, 1]], [0], candidate("BBox_Cutout"), seed)
+        rows, columns = np.nonzero(got[..., 0] == 0)
+        inside = [
+            (x0 <= columns).all()
+            and (columns < x1).all()
+            and (y0 <= rows).all()
+            and (rows < y1).all()
+            for x0, y0, x1, y1 in found
+        ]
+        assert sum(inside) == 1 or len(rows) == 0
+        hit.add(tuple(inside))
+    assert {(True, False), (False, True)} <= hit
+
+
+def test_invariant_under_order_and_the_same_on_torch():
+    images, found, labels = some_pictures(3, count=10)
+    policies = np.random.default_rng(2).integers(0, len(SPACE), (10, 2))
+    samples = np.arange(10) + 50
+    straight = augment_boxes(images, found, labels, policies, SPACE, 1, samples=samples)
+    back = [list(reversed(part)) for part in (images, found, labels)]
+    tensors = [torch.from_numpy(image) for image in back[0]]
+    turned = augment_boxes(tensors, *back[1:], policies[::-1], SPACE, 1, samples=samples[::-1])
+    for i in range(10):
+        assert isinstance(turned[0][9 - i], torch.Tensor)
+        assert (turned[0][9 - i].numpy() == straight[0][i]).all()
+        assert (turned[1][9 - i] == straight[1][i]).all()
+
+
+IMAGE = np.zeros((8, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: augment_boxes([IMAGE], [], [[1]], [0], SPACE), "1 images, but boxes of 0"),
+        (lambda: augment_boxes([IMAGE], [[[0, 0, 1, 1]]], [[]], [0], SPACE), "1 boxes, but 0"),
+        (lambda: augment_boxes([IMAGE], [[[2, 0, 1, 1]]], [[1]], [0], SPACE), "x0 <= x1"),
+        (lambda: augment_boxes([IMAGE], [[[0, 0, np.nan, 1]]], [[1]], [0], SPACE), "finite"),
+        (lambda: augment_boxes([IMAGE], [[]], [[]], [68], SPACE), "index 68 is outside"),
+        (lambda: augment_boxes([IMAGE], [[]], [[]], [[0], [1]], SPACE), "2 policies for 1"),
+        (lambda: augment(IMAGE[None], [0, 1], SPACE), "needs boxes: use"),
+        (lambda: variant("Rotate_BBox", "Rotate", Reach.WITH_BOXES), "declared twice"),
+        (lambda: find_any("Rotate_Box"), "unknown op 'Rotate_Box'.*Rotate_BBox"),
+    ],
+)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_pixels_follow_the_scale_of_the_data():
+    arguments = {str(c): SPACE.argument(i) for i, c in enumerate(SPACE)}
+    assert arguments["TranslateX_BBox 8"] == 200
+    assert arguments["TranslateX_Only_BBoxes 8"] == 96
+    assert arguments["Cutout_Only_BBoxes 8"] == 40
+    assert arguments["BBox_Cutout 8"] == pytest.approx(0.6)
+    small = SearchSpace.of(["TranslateX_Only_BBoxes"], [10], scale=PixelScale(25, 10))
+    assert small.argument(0) == 12

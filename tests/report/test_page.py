@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_folders import STAGES, Page, write_run, write_samples
+
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.report.page import USE, headline, report_page
+from ddas_gpu.report.run import load_run
+from ddas_gpu.space import SearchSpace
+
+HOSTILE = '</script><script>alert("x")</script><img src=http://evil.example/x.png>'
+
+
+def page_of(folder: Path) -> Page:
+    page = Page(report_page(load_run(folder)))
+    page.assert_self_contained()
+    return page
+
+
+def test_the_page_names_everything(tmp_path: Path):
+    space = SearchSpace.preset("cifar")
+    page = page_of(write_run(tmp_path / "my run", space=space, epochs=4, weight_decay=5e-4))
+    words = page.words()
+    for candidate in space:
+        assert str(candidate) in words
+    for stage in STAGES:
+        assert stage in words
+    for text in ("digits", "4 epochs, 8 steps,", "35 % to 22 %", "52 candidates", "weight decay"):
+        assert text in words.replace("\N{NARROW NO-BREAK SPACE}", " "), text
+    assert "class 2" in words and "0.0005" in words
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 40])
+def test_any_number_of_epochs(tmp_path: Path, epochs: int):
+    page = page_of(write_run(tmp_path, epochs=epochs))
+    assert "nan" not in page.words()
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path):
+    page = page_of(write_run(tmp_path, epochs=2, planned=20))
+    assert "not finished: 2 of 20 epochs" in page.words()
+
+
+def test_metrics_cut_off_are_mentioned(tmp_path: Path):
+    write_run(tmp_path)
+    assert "cut off" not in page_of(tmp_path).words()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": 3, "st')
+    assert "metrics.jsonl is cut off" in page_of(tmp_path).words()
+
+
+def test_a_policy_alone_makes_a_page(tmp_path: Path):
+    write_run(tmp_path, samples=0)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "metrics.jsonl").unlink()
+    page = page_of(tmp_path)
+    assert not page.all("img") and "Where the time went" not in page.words()
+
+
+def test_a_space_of_one_candidate(tmp_path: Path):
+    page_of(write_run(tmp_path, space=SearchSpace.of(["Invert"], depth=1), epochs=1))
+
+
+def test_nothing_from_the_files_becomes_markup(tmp_path: Path):
+    folder = write_run(tmp_path / 'a"<b>&', data=HOSTILE, **{HOSTILE: HOSTILE})
+    write_samples(folder, [HOSTILE, "plain"])
+    step = (folder / "metrics.jsonl").read_text().replace('"dot"', '"<i>dot</i>"')
+    (folder / "metrics.jsonl").write_text(step)
+    page = Page(report_page(load_run(folder)))
+    assert len(page.all("script")) == 1
+    assert all(image["src"].startswith("data:image/png") for image in page.all("img"))
+    assert "alert" in page.words() and "<i>dot</i>" in page.words()
+    assert HOSTILE not in page.html
+
+
+def test_pictures_and_tables_can_be_read_aloud(tmp_path: Path):
+    page = page_of(write_run(tmp_path))
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+    assert all(image.get("alt") for image in page.all("img"))
+    assert all(head.get("scope") in ("row", "col") for head in page.all("th"))
+    assert page.all("html")[0]["lang"] == "en"
+
+
+def test_the_headline_names_what_moved(tmp_path: Path):
+    run = load_run(write_run(tmp_path, space=SearchSpace.of(["Invert", "Blur", "Smooth"])))
+
+    def said(*p_o: float) -> str:
+        schedule = PolicySchedule(run.schedule.space, [0.3], [p_o])
+        return headline(type(run)(**{**vars(run), "schedule": schedule}))
+
+    assert said(0.1, 0.5, 0.4) == "Blur and Smooth rose; Invert sank"
+    assert said(1 / 3, 1 / 3, 1 / 3) == "No op moved far from uniform"
+
+
+def test_the_same_run_makes_the_same_page(tmp_path: Path):
+    write_run(tmp_path)
+    assert report_page(load_run(tmp_path)) == report_page(load_run(tmp_path))
+
+
+def test_the_code_on_the_page_runs(tmp_path: Path):
+    write_run(tmp_path, epochs=2)
+    images = np.random.default_rng(0).integers(0, 256, (32, 16, 16, 3), dtype=np.uint8)
+    names = {"epochs": 5, "batches": [(images, None)]}
+    exec(USE.format(path=repr(str(tmp_path / "policy.json"))), names)
+    assert names["images"].shape == images.shape
+    changed = (names["images"] != images).any((1, 2, 3))
+    left_alone = (names["policies"] == -1).all(1)
+    assert left_alone.any() and not changed[left_alone].any() and changed.any()

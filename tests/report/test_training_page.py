@@ -1,0 +1,148 @@
+"""The page of a training, and the comparison of several."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from run_folders import Page, schedule, write_run, write_samples
+
+from ddas_gpu.report.__main__ import main
+from ddas_gpu.report.writing import write_report
+from ddas_gpu.report.training_run import load_training
+from ddas_gpu.space import SearchSpace
+
+
+def epoch(number: int, **changes) -> dict:
+    """One line of metrics.jsonl."""
+    return {
+        "epoch": number,
+        "step": 4 * (number + 1),
+        "loss": 2.0 / (1 + number),
+        "accuracy": 0.5 + 0.1 * number,
+        "test_loss": 1.5 / (1 + number),
+        "test_accuracy": [0.6, 0.9, 0.8][number % 3],
+        "test_top5_accuracy": 1.0,
+        "apply_probability": 0.35,
+        "learning_rate": 0.1,
+        "seconds": {"data": 1.0, "training": 2.0, "evaluation": 0.5},
+        "images": 128,
+        **changes,
+    }
+
+
+def write_training(folder: Path, policy: str = "uniform", done: int = 3, **settings) -> Path:
+    """A run folder as a training leaves it."""
+    folder.mkdir(parents=True)
+    config = {
+        "version": 1,
+        "command": "train",
+        "settings": {"data": "digits", "model": "small", "policy": policy, "epochs": 3, **settings},
+        "versions": {"torch": "2.13"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = [json.dumps(epoch(n)) + "\n" for n in range(done)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    write_samples(folder, ["one", "two"])
+    if policy != "none":
+        schedule(SearchSpace.preset("digits"), 2).save(folder / "policy.json")
+    return folder
+
+
+@pytest.mark.parametrize("policy", ["uniform", "none"])
+def test_the_page(tmp_path, policy):
+    page = Page(write_report(write_training(tmp_path / "run", policy)).read_text("utf-8"))
+    page.assert_self_contained()
+    words = page.words()
+    assert "90.00 % of the test images are right" in words
+    assert "best test error 10.00 % epoch 2" in words
+    assert "last test error 20.00 %" in words
+    assert "not finished" not in words
+    assert ("p_tp" in words) == (policy == "uniform")
+    assert bool(page.all("img")) == (policy == "uniform")
+    assert "evaluation 14.3 %" in words
+
+
+def detector_epoch(number: int) -> dict:
+    """One line of metrics.jsonl of a detector that is tested every second epoch."""
+    line = {key: value for key, value in epoch(number).items() if "accuracy" not in key}
+    precisions = {"test_mAP": 0.1 * number, "test_mAP50": 0.2 * number, "test_mAP75": 0.05}
+    if number % 2:
+        return line | precisions | {"test_mAP_large": 0.3}
+    return {key: value for key, value in line.items() if not key.startswith("test_")}
+
+
+def write_detector(folder: Path) -> Path:
+    write_training(folder, "none", data="coco", model="retinanet-r50", epochs=4)
+    lines = [json.dumps(detector_epoch(n)) + "\n" for n in range(4)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_a_detector_is_told_by_its_precision(tmp_path):
+    page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
+    words = page.words()
+    assert "an mAP of 0.300 on the test images" in words
+    assert "best mAP 0.300 epoch 4" in words
+    assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
+    assert "accuracy" not in words and " nan" not in words
+    assert "large 0.300" in words and "small 0." not in words
+
+
+def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
+    write_training(tmp_path / "a")
+    write_detector(tmp_path / "b")
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "classifiers and detectors cannot be compared" in capsys.readouterr().err
+    assert main([str(tmp_path / "b"), str(write_detector(tmp_path / "c"))]) == 0
+    assert "tests best, mAP 0.300" in Page((tmp_path / "compare.html").read_text("utf-8")).words()
+
+
+def test_an_unfinished_run_and_a_line_that_is_cut(tmp_path):
+    folder = write_training(tmp_path / "run", done=2)
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"epoch": 2, "lo')
+    words = Page(write_report(folder).read_text("utf-8")).words()
+    assert "This run is not finished: 2 of 3 epochs" in words
+
+
+def test_text_is_escaped(tmp_path):
+    folder = write_training(tmp_path / "run", model="<script>alert(1)</script>")
+    assert "<script>alert" not in write_report(folder).read_text("utf-8")
+
+
+def test_trainings_are_compared(tmp_path, capsys):
+    for name in ("none", "uniform"):
+        write_training(tmp_path / name, name)
+    line = json.dumps(epoch(1, test_accuracy=0.95)) + "\n"
+    (tmp_path / "uniform" / "metrics.jsonl").write_text(line)
+    assert main([str(tmp_path / "none"), str(tmp_path / "uniform")]) == 0
+    page = Page((tmp_path / "compare.html").read_text("utf-8"))
+    page.assert_self_contained()
+    assert "uniform tests best, accuracy 95.00 %" in page.words()
+
+
+def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):
+    write_training(tmp_path / "a")
+    write_run(tmp_path / "b")
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "searches and trainings cannot be compared" in capsys.readouterr().err
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "no tested epoch yet"),
+        ("[]\n", "must be an epoch"),
+        ("{\n", "is not JSON"),
+        ('{"loss": "low"}\n', "loss must be a number"),
+        ('{"loss": 1}\n', "no tested epoch yet"),
+    ],
+)
+def test_metrics_that_cannot_be_drawn(tmp_path, content, reason):
+    folder = write_training(tmp_path / "run")
+    (folder / "metrics.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=reason):
+        load_training(folder)
