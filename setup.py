@@ -42,6 +42,7 @@ setup(
         "": ["py.typed", "*.css", "*.html", "*.js", "*.json"],
         "ddas_gpu.kernels": ["*.cu", "*.cuh", "*.h", "*.cpp"],
     },
+    entry_points={"console_scripts": ["ddas = ddas_gpu.__main__:main"]},
     zip_safe=False,
     install_requires=[
         "kornia>=0.7.3",

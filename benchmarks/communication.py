@@ -67,7 +67,7 @@ def counted() -> Iterator[Traffic]:
 
 def search_traffic(data: str, policies: int, folder: Path) -> Traffic:
     """Of a step of a preset's search, on images small enough to be quick on a CPU."""
-    settings = preset(data).replace(batch=2, val_batch=2, policies=policies)
+    settings = preset(data).replace(batch_size=2, val_batch_size=2, policies=policies)
     settings = settings.replace(train_images=2, val_images=2)
     sets = _sets(settings, folder)
     search = Search(settings, settings.search_space(), *sets, ranks=Ranks())

@@ -139,7 +139,8 @@ def search(
     spread: with the preset's batches dealt to so many GPUs instead.
     """
     settings = preset(data)
-    batch, val_batch = settings.training.batch // spread, settings.training.val_batch // spread
+    sizes = settings.training
+    batch, val_batch = sizes.batch_size // spread, sizes.val_batch_size // spread
     versions = settings.policy.policies + 1
     one = operations(settings.training.model, classes, height, width) / rate(RESNET50_TF32)
     policies, validation = 3 * versions * batch * one, 3 * val_batch * one

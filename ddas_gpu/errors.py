@@ -1,4 +1,4 @@
-"""What went wrong, in one sentence."""
+"""Errors of a run, and any error as one sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import errno
 
 
 class Diverged(ArithmeticError):
-    """A loss is no longer a number; going on would only poison what was learned."""
+    """A loss is no longer finite; further steps would only spoil the weights and α."""
 
     on_all_ranks = True
 
 
 class Refused(ValueError):
-    """What the ranks of a run found out together: every one of them raises it."""
+    """An error that the ranks of a run found together: every one of them raises it."""
 
     on_all_ranks = True
 
@@ -22,7 +22,7 @@ class LostContact(ConnectionError):
 
 
 def sentence(error: Exception) -> str:
-    """One line that says what is wrong and what to do."""
+    """Return one line that says what is wrong and what to do."""
     if isinstance(error, OSError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

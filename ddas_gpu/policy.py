@@ -118,13 +118,17 @@ class PolicySchedule:
         return cls(space, content["p_tp"], content["p_o"], settings)
 
     def save(self, path: str | Path) -> None:
-        """Write the schedule as JSON, an epoch a line, with the versions that made it."""
+        """Write the schedule as JSON."""
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of policy.json: one line per epoch, and the versions that made it."""
         content = self.to_json() | {"versions": versions()}
         rows = ",\n    ".join(json.dumps(row) for row in content["p_o"])
         lines = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
         lines["p_o"] = f"[\n    {rows}\n  ]"
         text = ",\n".join(f'  "{key}": {line}' for key, line in lines.items())
-        write_atomically(path, f"{{\n{text}\n}}\n".encode())
+        return f"{{\n{text}\n}}\n".encode()
 
     @classmethod
     def load(cls, path: str | Path) -> PolicySchedule:

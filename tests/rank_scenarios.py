@@ -15,10 +15,10 @@ from ddas_gpu.distributed import buckets
 from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.runs import shared_folder
 from ddas_gpu.runs.folder import RunFolder
-from ddas_gpu.runs.runner import require_same_state
-from ddas_gpu.runs.shared_folder import open_for_all
 from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.job import require_same_state
 from ddas_gpu.search.settings import SearchSettings, preset
 from ddas_gpu.tasks.training_task import training_task
 from ddas_gpu.train import settings as training_settings
@@ -27,12 +27,12 @@ from ddas_gpu.train.policies import open_policy
 from ddas_gpu.train.settings import TrainSettings
 
 DIGITS = {
-    **{"train_images": 48, "val_images": 40, "batch": 16, "val_batch": 20, "epochs": 2},
+    **{"train_images": 48, "val_images": 40, "batch_size": 16, "val_batch_size": 20, "epochs": 2},
     **{"policies": 3, "padding": 2, "flip": True, "cutout": 6, "model": "exact_model:build"},
 }
 NARROW = {
     **{"model": "exact_model:build_detector", "image_size": 64, "resize": "square"},
-    **{"anchor_scale": 1.0, "lr": 0.01, "batch": 4},
+    **{"anchor_scale": 1.0, "lr": 0.01, "batch_size": 4},
 }
 SYNCED = {"model": "exact_model:build_with_norm", "sync_norm": True}
 METHODS = ("auto", "jvp", "reference")
@@ -71,7 +71,7 @@ def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, An
         found[method] = steps_of(search_of(ranks, settings), 4)
     settings = preset("digits").replace(**DIGITS | SYNCED)
     found["synced batch norm"] = steps_of(search_of(ranks, settings), 4)
-    images = {"train_images": 4, "val_images": 4, "val_batch": 4, "policies": 2, "epochs": 3}
+    images = {"train_images": 4, "val_images": 4, "val_batch_size": 4, "policies": 2, "epochs": 3}
     settings = preset("coco").replace(**NARROW | images, root=coco)
     found["coco"] = steps_of(search_of(ranks, settings), 3)
     return found
@@ -96,11 +96,15 @@ def trained(ranks: Ranks, settings: TrainSettings) -> dict[str, Any]:
 def trainings(ranks: Ranks, coco: Path) -> dict[str, Any]:
     """Trainings on the digits and with boxes; in both some images do not fill a last step."""
     digits = {
-        **{"batch": 8, "epochs": 2, "train_share": 0.03, "test_share": 0.05, "test_batch": 7},
+        "batch_size": 8,
+        "epochs": 2,
+        "train_share": 0.03,
+        "test_share": 0.05,
+        "test_batch_size": 7,
         **{"model": "exact_model:build", "policy": "uniform", "padding": 2, "flip": True},
         **{"moving_average": 0.9},
     }
-    boxes = NARROW | {"test_batch": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
+    boxes = NARROW | {"test_batch_size": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
     return {
         "digits": trained(ranks, training_settings.preset("digits").replace(**digits | SYNCED)),
         "coco": trained(ranks, training_settings.preset("coco").replace(root=coco, **boxes)),
@@ -167,7 +171,9 @@ def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
         (folder / "run" / "config.json").write_text("{}")
         return RunFolder(folder / "run")
 
-    say("folder", lambda: open_for_all(ranks, open_new, Hidden, new=True))
+    shared_folder.RunFolder = Hidden
+    say("folder", lambda: shared_folder.open_for_all(ranks, open_new, new=True))
+    shared_folder.RunFolder = RunFolder
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))
     say("none", lambda: failing(False))

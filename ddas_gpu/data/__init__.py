@@ -1,8 +1,26 @@
-"""Where data sets lie, the proxy task cut out of them, and their standard transforms."""
+"""Where data sets lie, the proxy task cut out of them, and their standard transforms.
 
-from ddas_gpu.data.datasets import DataSet
-from ddas_gpu.data.locating import find_root, open_source
-from ddas_gpu.data.proxies import proxy_sets
-from ddas_gpu.data.tensors import Normalise, cutout_holes
+Names are loaded when first used: `data.catalog` is needed before torch is.
+"""
 
-__all__ = ["DataSet", "Normalise", "cutout_holes", "find_root", "open_source", "proxy_sets"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "DataSet": "ddas_gpu.data.datasets",
+    "Normalise": "ddas_gpu.data.tensors",
+    "cutout_holes": "ddas_gpu.data.tensors",
+    "find_root": "ddas_gpu.data.locating",
+    "open_source": "ddas_gpu.data.locating",
+    "proxy_sets": "ddas_gpu.data.proxies",
+}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'ddas_gpu.data' has no attribute {name!r}")

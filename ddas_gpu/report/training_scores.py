@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddas_gpu.data.catalog import CATALOG
 from ddas_gpu.report.numbers import percent, short_percent
-from ddas_gpu.tasks.scores import ACCURACY, PRECISION, Score
+from ddas_gpu.tasks.facts import ACCURACY, FACTS, PRECISION, Score
 
 if TYPE_CHECKING:
     from ddas_gpu.report.training_run import TrainingRun
@@ -99,8 +100,9 @@ DETECTOR = ScoreWords(
 
 
 def words_for(data: object) -> ScoreWords:
-    """The words for a training on this data set."""
-    return DETECTOR if data == "coco" else CLASSIFIER
+    """Return the words for a training on this data set; an unknown one is of classes."""
+    spec = CATALOG.get(str(data))
+    return DETECTOR if spec is not None and FACTS[spec.task].has_boxes else CLASSIFIER
 
 
 def known(values: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ddas_gpu import streams
+from ddas_gpu.cli.settings import FREE_TO_CHANGE
 from ddas_gpu.data import DataSet
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import ALONE, Ranks
@@ -23,7 +24,7 @@ from ddas_gpu.models.synced_batch_norm import sync_batch_norm
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.learning_rates import learning_rate
 from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
-from ddas_gpu.search.settings import FREE_TO_CHANGE, SearchSettings
+from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Versions, task_for
@@ -62,8 +63,8 @@ class Search:
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
         training, at_start = settings.training, settings.run.ranks
-        self.share = ranks.share("--batch", training.batch, at_start)
-        self.val_share = ranks.share("--val-batch", training.val_batch, at_start)
+        self.share = ranks.share("--batch-size", training.batch_size, at_start)
+        self.val_share = ranks.share("--val-batch-size", training.val_batch_size, at_start)
         self.steps_per_epoch = len(train) // self.share.whole
         self.total_steps = settings.training.epochs * self.steps_per_epoch
         self.task = task_for(settings, train, validation, self.device, ranks)
@@ -89,6 +90,11 @@ class Search:
         )
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
+
+    @property
+    def images_per_step(self) -> int:
+        """On all ranks: each version of the training batch, and the validation batch."""
+        return (self.settings.policy.policies + 1) * self.share.whole + self.val_share.whole
 
     @property
     def finished(self) -> bool:
@@ -148,7 +154,7 @@ class Search:
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
             "seconds": watch.seconds,
-            "images": len(versions.inputs) * self.share.whole + self.val_share.whole,
+            "images": self.images_per_step,
         }
 
     def versions(self, step: int, policies: np.ndarray, watch: Stopwatch) -> Versions:

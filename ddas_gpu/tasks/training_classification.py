@@ -19,9 +19,9 @@ from ddas_gpu.models.retinanet import RetinaNet
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import check_space
 from ddas_gpu.tasks.evaluation import evaluate
-from ddas_gpu.tasks.scores import ACCURACY
+from ddas_gpu.tasks.facts import ACCURACY
 from ddas_gpu.train.batches import Batch, open_batches, readable
-from ddas_gpu.train.settings import FROM_FILES, TrainSettings
+from ddas_gpu.train.settings import TrainSettings
 
 SAMPLES = 8
 
@@ -42,7 +42,7 @@ class ClassificationTraining:
         if schedule is not None:
             check_space(schedule.space, False, f"--policy {settings.policy.policy}")
         self.settings, self.device, self.ranks = settings, device, ranks
-        in_memory = settings.data.data not in FROM_FILES
+        in_memory = not settings.spec.from_files
         sets = full_sets(settings.data, settings.run.seed, in_memory)
         self.sets = readable(sets, settings.data.bad_files)
         self.class_names = self.sets.class_names

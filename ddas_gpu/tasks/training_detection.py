@@ -18,8 +18,8 @@ from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import check_space
 from ddas_gpu.tasks.detector_evaluation import evaluate_detector
 from ddas_gpu.tasks.detectors import build_detector
+from ddas_gpu.tasks.facts import PRECISION
 from ddas_gpu.tasks.object_counts import counted_on_all_ranks
-from ddas_gpu.tasks.scores import PRECISION
 from ddas_gpu.train.batches import EveryTime, LoaderBatches, batch_size
 from ddas_gpu.train.settings import TrainSettings
 
@@ -50,7 +50,7 @@ class DetectionTraining:
         options = {
             "resize": self.resize,
             "device": "gpu" if device.type == "cuda" else "cpu",
-            "num_threads": settings.run.threads,
+            "num_threads": settings.data.workers or settings.run.threads,
             "shard_id": ranks.rank,
             "num_shards": ranks.count,
         }
@@ -67,7 +67,9 @@ class DetectionTraining:
         self.batches = LoaderBatches(batches)
         self.steps_per_epoch = self.batches.steps_per_epoch
         self.test_batches = EveryTime(
-            detection_loader(self.tested, training=False, batch_size=training.test_batch, **options)
+            detection_loader(
+                self.tested, training=False, batch_size=training.test_batch_size, **options
+            )
         )
 
     def build_model(self) -> nn.Module:

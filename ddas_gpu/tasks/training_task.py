@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ddas_gpu.distributed.ranks import ALONE, Ranks
-from ddas_gpu.tasks.scores import Score
+from ddas_gpu.tasks.facts import Score
 
 if TYPE_CHECKING:
     from ddas_gpu.data import DataSet

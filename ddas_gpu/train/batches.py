@@ -113,13 +113,14 @@ def readable(sets: FullSets, bad_files: str) -> FullSets:
 
 def batch_size(settings: TrainSettings, images: int, ranks: Ranks) -> int:
     """Images in a step of this rank; a ValueError if the set has too few for all ranks."""
-    batch, at_start = settings.training.batch, settings.run.ranks
+    batch, at_start = settings.training.batch_size, settings.run.ranks
     if batch * at_start > images:
         on_all = f" on {at_start} ranks" if at_start > 1 else ""
         raise ValueError(
-            f"--batch {batch}{on_all} is larger than the set, which has {images} training images"
+            f"--batch-size {batch}{on_all} is larger than the set, "
+            f"which has {images} training images"
         )
-    return ranks.share("--batch", batch, at_start).size
+    return ranks.share("--batch-size", batch, at_start).size
 
 
 def open_batches(
@@ -145,7 +146,7 @@ def open_batches(
         return _from_files(settings, sets, device, common, shard)
     arrays = (sets.train.images, sets.train.labels)
     feed, order = prepare(arrays, training=True, **common, **shard)
-    test = ArrayTest(sets.test, feed.recipe, training.test_batch, device, ranks)
+    test = ArrayTest(sets.test, feed.recipe, training.test_batch_size, device, ranks)
     return ArrayBatches(feed, order, device), test
 
 
@@ -161,11 +162,11 @@ def _from_files(
         "size": data.image_size,
         "crop": data.crop,
         "device": "gpu" if device.type == "cuda" else "cpu",
-        "num_threads": settings.run.threads,
+        "num_threads": settings.data.workers or settings.run.threads,
         **shard,
     }
     train = loader(sets.train, drop_last=True, **common, **options)
-    size = settings.training.test_batch
+    size = settings.training.test_batch_size
     test = loader(sets.test, training=False, batch_size=size, **options)
     return LoaderBatches(train), EveryTime(test)
 

@@ -25,6 +25,18 @@ from ddas_gpu.train.settings import TrainSettings
 STEPS_BETWEEN_CHECKS = 50  # of the loss on a GPU, where reading it means waiting
 
 
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+USUAL_HALF = {"cpu": "bf16", "cuda": "fp16"}
+
+
+def mixed_precision(amp: str, device: torch.device) -> tuple[bool, torch.dtype]:
+    """Return whether --amp computes in 16 bits on this device, and in which type."""
+    usual = USUAL_HALF[device.type]
+    if amp in HALF:
+        return True, HALF[amp]
+    return amp == "on" or (amp == "auto" and device.type == "cuda"), HALF[usual]
+
+
 class Training:
     """The state of a training, and the step that moves it; knows nothing of files.
 
@@ -59,11 +71,8 @@ class Training:
         )
         decay = training.moving_average
         self.average = MovingAverage(self.model, decay) if decay else None
-        self.mixed = training.mixed_precision == "on" or (
-            training.mixed_precision == "auto" and self.device.type == "cuda"
-        )
-        # float16 needs its loss scaled; CPUs compute in bfloat16, whose range is float32's.
-        self.half = torch.float16 if self.device.type == "cuda" else torch.bfloat16
+        self.mixed, self.half = mixed_precision(training.amp, self.device)
+        # The range of float16 is small: its loss is scaled. That of bfloat16 is float32's.
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.mixed and self.half is torch.float16
         )
@@ -128,10 +137,10 @@ class Training:
             group["lr"] = self.learning_rate(self.steps)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
-        longest = self.settings.training.longest_gradient
-        if longest:
+        largest = self.settings.training.clip_grad_norm
+        if largest:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), longest)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:
@@ -174,15 +183,15 @@ class Training:
             "apply_probability": self.apply_probability(epoch),
             "learning_rate": self.learning_rate(self.steps - 1),
             "seconds": self.seconds,
-            "images": self.steps_per_epoch * self.images_a_step,
+            "images": self.steps_per_epoch * self.images_per_step,
         }
         self._start_epoch()
         return line
 
     @property
-    def images_a_step(self) -> int:
+    def images_per_step(self) -> int:
         """On all ranks together."""
-        return self.settings.training.batch * self.settings.run.ranks
+        return self.settings.training.batch_size * self.settings.run.ranks
 
     def _test(self, epoch: int) -> dict[str, float]:
         start = time.perf_counter()

@@ -106,8 +106,8 @@ def people(coco_root, tmp_path_factory) -> Path:
 def check_settings(root: Path, **changes) -> SearchSettings:
     """The sanity check, scaled down to minutes."""
     scaled = {
-        **{"root": root, "train_images": 64, "val_images": 64, "image_size": SIZE, "batch": 8},
-        **{"val_batch": 16, "epochs": 16, "policies": 8, "lr": 0.01, "lr_schedule": "cosine"},
+        **{"root": root, "train_images": 64, "val_images": 64, "image_size": SIZE, "batch_size": 8},
+        **{"val_batch_size": 16, "epochs": 16, "policies": 8, "lr": 0.01, "lr_schedule": "cosine"},
         **{"anchor_scale": SCALE, "lr_ops": 0.02, "model": "narrow_detector:build"},
     }
     return preset("coco", "rotate90").replace(**scaled | changes)
@@ -141,8 +141,8 @@ def resident_bytes() -> int:
 
 def test_memory_stays_flat(coco_root):
     """After what is allocated once: no step leaves anything behind, whatever it draws."""
-    few = {"sanity_check": None, "levels": (4, 6, 8), "depth": 2, "batch": 4, "policies": 3}
-    settings = check_settings(coco_root, **few, val_batch=4, epochs=20)
+    few = {"sanity_check": None, "levels": (4, 6, 8), "depth": 2, "batch_size": 4, "policies": 3}
+    settings = check_settings(coco_root, **few, val_batch_size=4, epochs=20)
     search = Search(
         settings, settings.search_space(), *proxy_sets(settings.data, settings.run.seed)
     )

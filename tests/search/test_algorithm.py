@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def make(space: SearchSpace = SPACE, **changes) -> Search:
     """A search on a few digits; two steps an epoch unless told otherwise."""
-    small = {"train_images": 32, "val_images": 40, "batch": 16, "val_batch": 20}
+    small = {"train_images": 32, "val_images": 40, "batch_size": 16, "val_batch_size": 20}
     small |= {"epochs": 2, "policies": 3}
     settings = preset("digits").replace(**small | changes)
     return Search(settings, space, *proxy_sets(settings.data, settings.run.seed))

@@ -69,7 +69,7 @@ def cifar10(shared_data, tmp_path_factory):
     return folder
 
 
-SMALLER = {"model": "wrn-10-1", "val_batch": 64, "epochs": 12}  # for a CPU
+SMALLER = {"model": "wrn-10-1", "val_batch_size": 64, "epochs": 12}  # for a CPU
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from ddas_gpu.data import proxy_sets
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.settings import preset
 
-FEW = {"batch": 2, "val_batch": 2, "epochs": 1, "classes": None}
+FEW = {"batch_size": 2, "val_batch_size": 2, "epochs": 1, "classes": None}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

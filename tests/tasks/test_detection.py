@@ -25,7 +25,12 @@ from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.settings import SearchSettings, preset
 
 SMALL = {
-    **{"train_images": 8, "val_images": 4, "batch": 2, "val_batch": 2, "policies": 2, "epochs": 1},
+    "train_images": 8,
+    "val_images": 4,
+    "batch_size": 2,
+    "val_batch_size": 2,
+    "policies": 2,
+    "epochs": 1,
     **{"image_size": 64, "resize": "square", "anchor_scale": 1.0, "lr": 0.01},
     "model": "narrow_detector:build",
 }
@@ -48,7 +53,7 @@ def test_the_preset_is_the_papers():
     values = settings.to_json()
     paper = {
         **{"model": "retinanet-r50", "train_images": 3000, "val_images": 1500, "epochs": 30},
-        **{"batch": 4, "val_batch": 4, "policies": 3, "depth": 2, "levels": (4, 6, 8)},
+        **{"batch_size": 4, "val_batch_size": 4, "policies": 3, "depth": 2, "levels": (4, 6, 8)},
         **{"apply_probability": 0.35, "lr_ops": 0.001, "lr_apply": 0.001, "smoothing": 1},
         **{"lr": 0.04, "lr_schedule": "step", "lr_steps": (24, 28), "weight_decay": 1e-4},
     }
@@ -63,7 +68,7 @@ def test_the_preset_is_the_papers():
 
 @pytest.mark.parametrize("resize", ["square", "keep-ratio"])
 def test_each_version_has_the_pixels_and_boxes_of_its_policy(resize, coco_root):
-    search = make(small(coco_root, resize=resize, batch=3))
+    search = make(small(coco_root, resize=resize, batch_size=3))
     names = [str(candidate) for candidate in search.space]
     drawn = ["Identity", "Rotate_BBox 6", "TranslateX_BBox 8", "Solarize_Only_BBoxes 8"]
     policies = np.array([[names.index(name)] * 2 for name in drawn])

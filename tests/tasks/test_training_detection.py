@@ -27,7 +27,11 @@ from ddas_gpu.train.settings import TrainSettings, preset
 
 NARROW = {
     **{"model": "narrow_detector:build", "image_size": 64, "resize": "square"},
-    **{"anchor_scale": 1.0, "batch": 4, "test_batch": 3, "epochs": 3, "evaluate_every": 2},
+    "anchor_scale": 1.0,
+    "batch_size": 4,
+    "test_batch_size": 3,
+    "epochs": 3,
+    "evaluate_every": 2,
     **{"lr": 0.01, "policy": "uniform", "threads": 1},
 }
 FLAGS = ["--data=coco", *(f"--{k.replace('_', '-')}={v}" for k, v in NARROW.items())]
@@ -61,7 +65,7 @@ def make(root: Path, **changes) -> Training:
 # --- recipes --------------------------------------------------------------------------------------
 
 PAPER = {
-    **{"epochs": 150, "batch": 64, "lr": 0.08, "weight_decay": 1e-4, "momentum": 0.9},
+    **{"epochs": 150, "batch_size": 64, "lr": 0.08, "weight_decay": 1e-4, "momentum": 0.9},
     **{"lr_schedule": "step", "lr_steps": (120, 140)},
     **{"image_size": 800, "resize": "keep-ratio", "flip": True, "anchor_scale": 4.0},
 }
@@ -82,7 +86,7 @@ def test_a_try_out(root):
     small.check()
     assert small.training.model == "retinanet-r18"
     assert small.data.image_size == 128
-    assert small.training.lr == pytest.approx(0.08 * small.training.batch / 64)
+    assert small.training.lr == pytest.approx(0.08 * small.training.batch_size / 64)
     assert (small.training.epochs, small.training.lr_steps) == (15, (12, 14))
     task = training_task(small, None, torch.device("cpu"))
     images, _ = task.batch(0)
@@ -228,7 +232,7 @@ def test_16_bits_do_not_overflow_in_the_loss(root):
 def test_mixed_precision_is_close(root):
     losses = []
     for mixed in ("on", "off"):
-        training = make(root, mixed_precision=mixed)
+        training = make(root, amp=mixed)
         training.step()
         losses.append(float(training.sums[0]))
     assert losses[0] == pytest.approx(losses[1], rel=0.05) and losses[0] != losses[1]
@@ -238,8 +242,8 @@ def test_mixed_precision_is_close(root):
 
 REFUSED = {
     "--model resnet-50": "--data coco needs a detector such as retinanet-r50, not 'resnet-50'",
-    "--batch 10": "--batch 10 is larger than the set, which has 9 training images",
-    "--batch 9 --drop-empty": "--batch 9 is larger than the set, which has 8 training images",
+    "--batch-size 10": "--batch-size 10 is larger than the set, which has 9 training images",
+    "--batch-size 9 --drop-empty": "is larger than the set, which has 8 training images",
     "--cutout 16": "--cutout is for classification, not for --data coco",
     "--padding 4": "--padding is for classification, not for --data coco",
     "--crop resized": "--crop is for classification, not for --data coco",
@@ -298,5 +302,5 @@ def test_an_unreadable_image_is_named(capsys, tmp_path):
 
 
 def test_settings_are_checked_for_their_task():
-    with pytest.raises(ValueError, match="--drop-empty is for detection: it needs --data coco"):
+    with pytest.raises(ValueError, match="--drop-empty is for detection, not for --data"):
         TrainSettings().replace(drop_empty=True).check()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from layouts import write_images
 
+from ddas_gpu.data.catalog import CATALOG
 from ddas_gpu.data.full_sets import full_sets
 from ddas_gpu.data.tensors import Normalise
 from ddas_gpu.distributed.ranks import Ranks
@@ -15,7 +16,6 @@ from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.plain import PlainBatches
 from ddas_gpu.train import baselines
 from ddas_gpu.train.batches import cut_holes, open_batches
-from ddas_gpu.train.policies import data_space
 from ddas_gpu.train.settings import preset
 
 CPU = torch.device("cpu")
@@ -24,16 +24,16 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def digits():
     settings = preset("digits").replace(
-        batch=50, epochs=3, train_share=0.1, padding=2, flip=True, cutout=5, seed=4
+        batch_size=50, epochs=3, train_share=0.1, padding=2, flip=True, cutout=5, seed=4
     )
     sets = full_sets(settings.data, 0, in_memory=True)
-    schedule = baselines.uniform(data_space("digits", 16), 0.6)
+    schedule = baselines.uniform(CATALOG["digits"].space.at(16), 0.6)
     return settings, sets, schedule
 
 
 def test_every_epoch_is_the_set_in_another_order(digits):
     settings, sets, _ = digits
-    settings = settings.replace(batch=12, padding=0, flip=False, cutout=0)
+    settings = settings.replace(batch_size=12, padding=0, flip=False, cutout=0)
     batches, _ = open_batches(settings, sets, None, CPU)
     assert batches.steps_per_epoch == 10
     orders = []
@@ -91,7 +91,7 @@ def test_holes():
 
 def test_test_images_are_only_normalised(digits):
     settings, sets, schedule = digits
-    _, test = open_batches(settings.replace(test_batch=20), sets, schedule, CPU)
+    _, test = open_batches(settings.replace(test_batch_size=20), sets, schedule, CPU)
     for _ in range(2):
         made = list(test)
         assert torch.cat([labels for _, labels in made]).tolist() == sets.test.labels.tolist()
@@ -102,9 +102,10 @@ def test_test_images_are_only_normalised(digits):
 @pytest.fixture(scope="module")
 def from_files(tmp_path_factory):
     root = write_images(tmp_path_factory.mktemp("files") / "data", ("a", "b"), count=7)
-    settings = preset("folder").replace(root=root, image_size=16, batch=4, test_batch=3, epochs=3)
+    sizes = {"image_size": 16, "batch_size": 4, "test_batch_size": 3}
+    settings = preset("folder").replace(root=root, epochs=3, **sizes)
     sets = full_sets(settings.data, 0, in_memory=False)
-    return settings, sets, baselines.uniform(data_space("folder", 16), 0.6)
+    return settings, sets, baselines.uniform(CATALOG["folder"].space.at(16), 0.6)
 
 
 def test_files_give_any_step_on_demand(from_files):
@@ -125,7 +126,7 @@ def test_files_give_any_step_on_demand(from_files):
 def test_ranks_share_the_steps_of_one_process(digits, ranks):
     """Disjoint, complete, and image by image what one process makes of them."""
     settings, sets, schedule = digits
-    settings = settings.replace(batch=30)
+    settings = settings.replace(batch_size=30)
     alone, test = open_batches(settings, sets, schedule, CPU)
     shared, tests = zip(
         *(open_batches(settings, sets, schedule, CPU, Ranks(r, ranks)) for r in range(ranks)),
@@ -144,7 +145,7 @@ def test_ranks_share_the_steps_of_one_process(digits, ranks):
 def test_ranks_share_files(from_files):
     """The last step of an epoch is full on all ranks or left out, and then the next one begins."""
     settings, sets, schedule = from_files
-    settings = settings.replace(batch=2)
+    settings = settings.replace(batch_size=2)
     alone, test = open_batches(settings, sets, schedule, CPU)
     ranks = [open_batches(settings, sets, schedule, CPU, Ranks(rank, 2)) for rank in range(2)]
     assert {batches.steps_per_epoch for batches, _ in ranks} == {alone.steps_per_epoch}
@@ -158,5 +159,5 @@ def test_ranks_share_files(from_files):
 
 def test_a_batch_that_is_too_large_for_all_ranks(digits):
     settings, sets, _ = digits
-    with pytest.raises(ValueError, match="--batch 50 on 3 ranks is larger than the set"):
+    with pytest.raises(ValueError, match="--batch-size 50 on 3 ranks is larger than the set"):
         open_batches(settings.replace(ranks=3), sets, None, CPU, Ranks(0, 3))
