@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddas_gpu.data.catalog import CATALOG
 from ddas_gpu.report.numbers import percent, short_percent
 from ddas_gpu.tasks.facts import ACCURACY, FACTS, PRECISION, Score
 
@@ -100,8 +101,6 @@ DETECTOR = ScoreWords(
 
 def words_for(data: object) -> ScoreWords:
     """Return the words for a training on this data set; an unknown one is of classes."""
-    from ddas_gpu.data.catalog import CATALOG  # loads the op bank, which --help does not need
-
     spec = CATALOG.get(str(data))
     return DETECTOR if spec is not None and FACTS[spec.task].has_boxes else CLASSIFIER
 

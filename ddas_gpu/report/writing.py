@@ -20,7 +20,7 @@ def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -
 
     All pages are drawn before the first is written: one bad run leaves all files as they were.
     """
-    from ddas_gpu.report import load_run, pages_for
+    from ddas_gpu.report.kinds import load_run, pages_for  # NumPy, which --help does not need
 
     runs = [load_run(folder) for folder in run_folders]
     report_page, comparison_page = pages_for(runs)
