@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.table import Argument, PixelScale, Primitive
+from ddas_gpu.ops.table import Argument, PixelScale
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None
         found = find_any(op)
         if found.reach is not Reach.IMAGE and not has_boxes:
             raise ValueError(f"{where}: {op} needs boxes, which --data coco has")
-        moves = found.op.primitive is Primitive.GATHER
+        moves = found.op.matrix is not None
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(
                 f"{where}: {op} moves pixels away from their boxes; detection has ops "

@@ -2,7 +2,6 @@
 #pragma once
 
 #define PIXEL __device__ __forceinline__
-#include "pixels.h"
 #include "tasks.h"
 
 // The host launches blocks of 32 x 16 threads: a warp reads 32 neighbouring pixels of a row.
@@ -52,19 +51,12 @@ PIXEL void copy(const Job& job) {
     map_bytes(job, [](byte v, int) { return v; });
 }
 
-PIXEL void solarize_image(const Job& job) {
-    int threshold = job.task->ints[0];
-    map_bytes(job, [=](byte v, int) { return solarize_pixel(v, threshold); });
-}
-
-PIXEL void solarize_add_image(const Job& job) {
-    int addition = job.task->ints[0];
-    map_bytes(job, [=](byte v, int) { return solarize_add_pixel(v, addition); });
-}
-
-PIXEL void posterize_image(const Job& job) {
-    int mask = job.task->ints[0];
-    map_bytes(job, [=](byte v, int) { return posterize_pixel(v, mask); });
+// A point op. The function of pixels.h is a template argument: NVRTC does not inline a pointer.
+template <byte (*function)(byte, const Numbers&)>
+PIXEL void point_image(const Job& job) {
+    // A copy in registers: the compiler cannot know that writing a pixel leaves the task unchanged.
+    const Numbers numbers = job.task->numbers;
+    map_bytes(job, [=](byte v, int) { return function(v, numbers); });
 }
 
 PIXEL void autocontrast_image(const Job& job, Shared& shared) {
@@ -130,11 +122,6 @@ PIXEL void equalize_image(const Job& job, Shared& shared) {
     map_bytes(job, [&](byte v, int c) { return shared.table[c][v]; });
 }
 
-PIXEL void brightness_image(const Job& job) {
-    float factor = job.task->factor;
-    map_bytes(job, [=](byte v, int) { return blend_pixel(0, v, factor); });
-}
-
 PIXEL void contrast_image(const Job& job, Shared& shared) {
     if (thread_index() == 0) shared.grey = 0;
     __syncthreads();
@@ -146,12 +133,12 @@ PIXEL void contrast_image(const Job& job, Shared& shared) {
     atomicAdd(&shared.grey, sum);
     __syncthreads();
     int mean = mean_grey(shared.grey, (unsigned long long)job.height * job.width);
-    float factor = job.task->factor;
+    float factor = job.task->numbers.factor;
     map_bytes(job, [=](byte v, int) { return blend_pixel(mean, v, factor); });
 }
 
 PIXEL void color_image(const Job& job) {
-    float factor = job.task->factor;
+    float factor = job.task->numbers.factor;
     for_pixels(job, [&](int x, int y) {
         const byte* from = job.at(x, y);
         byte* to = job.to(x, y);
@@ -195,7 +182,7 @@ PIXEL void blur_image(const Job& job) {
 }
 
 PIXEL void sharpness_image(const Job& job) {
-    float factor = job.task->factor;
+    float factor = job.task->numbers.factor;
     filter_image(job, 1, [&](const byte* v) {
         return blend_pixel(smooth_at(v, job.pitch), *v, factor);
     });
@@ -205,8 +192,8 @@ PIXEL void gather_image(const Job& job) {
     // A copy in registers: for all the compiler knows, writing a pixel may change the task.
     const Task task = *job.task;
     for_pixels(job, [&](int x, int y) {
-        int from_x = fixed_coordinate(task.ints[0], task.ints[1], task.ints[2], x, y) >> 16;
-        int from_y = fixed_coordinate(task.ints[3], task.ints[4], task.ints[5], x, y) >> 16;
+        int from_x = fixed_coordinate(task.numbers.ints[0], task.numbers.ints[1], task.numbers.ints[2], x, y) >> 16;
+        int from_y = fixed_coordinate(task.numbers.ints[3], task.numbers.ints[4], task.numbers.ints[5], x, y) >> 16;
         bool inside = from_x >= 0 && from_x < job.width && from_y >= 0 && from_y < job.height;
         const byte* from = job.at(from_x, from_y);
         byte* to = job.to(x, y);
@@ -215,7 +202,7 @@ PIXEL void gather_image(const Job& job) {
 }
 
 PIXEL void cutout_image(const Job& job) {
-    int width = job.task->ints[0], height = job.task->ints[1], fill = job.task->fill;
+    int width = job.task->numbers.ints[0], height = job.task->numbers.ints[1], fill = job.task->fill;
     int left = drawn_coordinate(job.task->draw[0], job.width) - width / 2;
     int top = drawn_coordinate(job.task->draw[1], job.height) - height / 2;
     for_pixels(job, [&](int x, int y) {
@@ -230,18 +217,18 @@ PIXEL void run(const Job& job, Shared& shared) {
     switch (job.task->primitive) {
         case PRIMITIVE_COPY: return copy(job);
         case PRIMITIVE_GATHER: return gather_image(job);
-        case PRIMITIVE_SOLARIZE: return solarize_image(job);
-        case PRIMITIVE_SOLARIZE_ADD: return solarize_add_image(job);
-        case PRIMITIVE_POSTERIZE: return posterize_image(job);
         case PRIMITIVE_AUTOCONTRAST: return autocontrast_image(job, shared);
         case PRIMITIVE_EQUALIZE: return equalize_image(job, shared);
-        case PRIMITIVE_BRIGHTNESS: return brightness_image(job);
         case PRIMITIVE_CONTRAST: return contrast_image(job, shared);
         case PRIMITIVE_COLOR: return color_image(job);
         case PRIMITIVE_SHARPNESS: return sharpness_image(job);
         case PRIMITIVE_SMOOTH: return smooth_image(job);
         case PRIMITIVE_BLUR: return blur_image(job);
         case PRIMITIVE_CUTOUT: return cutout_image(job);
+#define POINT(name, function, map) \
+    case PRIMITIVE_##name: return point_image<function>(job);
+        POINT_PRIMITIVES(POINT)
+#undef POINT
     }
 }
 

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #define PIXEL static inline
-#include "pixels.h"
 #include "tasks.h"
 
 namespace {

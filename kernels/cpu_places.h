@@ -152,7 +152,7 @@ void turn(const Job& job) {
 void gather(const Job& job) {
     // A copy: for all the compiler knows, writing a pixel may change the task.
     const Task task = job.task;
-    const int* a = task.ints;
+    const int* a = task.numbers.ints;
     constexpr int one = 1 << 16;
     if (a[0] == 0 && a[4] == 0 && job.width == job.height && job.width >= 6) {
         const int column = a[2] >> 16, row = a[5] >> 16, last = job.width - 1;  // of the first pixel
@@ -191,7 +191,7 @@ void gather(const Job& job) {
 
 void cutout(const Job& job) {
     copy(job);
-    int width = job.task.ints[0], height = job.task.ints[1];
+    int width = job.task.numbers.ints[0], height = job.task.numbers.ints[1];
     int left = drawn_coordinate(job.task.draw[0], job.width) - width / 2;
     int top = drawn_coordinate(job.task.draw[1], job.height) - height / 2;
     int right = std::min(left + width, job.width), bottom = std::min(top + height, job.height);

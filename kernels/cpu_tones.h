@@ -134,12 +134,12 @@ void contrast(const Job& job) {
         }
     });
     int mean = mean_grey(sum, job.pixels());
-    float factor = job.task.factor;
+    float factor = job.task.numbers.factor;
     map_values(job, [=](byte v) { return blend_pixel(mean, v, factor); });
 }
 
 void color(const Job& job) {
-    float factor = job.task.factor;
+    float factor = job.task.numbers.factor;
     for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
         for (std::int64_t i = 0; i < n; i += 3) {
             int grey = grey_pixel(from[i], from[i + 1], from[i + 2]);

@@ -1,29 +1,47 @@
 // The arithmetic of the op bank, for one pixel or one table entry, shared by the GPU and the CPU.
-// Each function reproduces Pillow to the bit. Compile without floating-point contraction: a fused
+// Each function returns Pillow's bytes. Compile without floating-point contraction: a fused
 // multiply-add rounds once where Pillow rounds twice. The includer defines PIXEL, the function
 // attributes of its target.
 #pragma once
 
 typedef unsigned char byte;
 
+struct Numbers {  // the parameters of an op: Numbers in ddas_gpu/ops/table.py
+    float factor;
+    int ints[6];
+};
+
 PIXEL int clamp_byte(int v) { return v < 0 ? 0 : v > 255 ? 255 : v; }
 
-// ImageOps.solarize; Invert is threshold 0.
-PIXEL byte solarize_pixel(byte v, int threshold) { return v < threshold ? v : 255 - v; }
+// --- point ops: one function per @point_op in ddas_gpu/ops/table.py, called for every byte --------
+// Compute in bytes where possible: a vector register holds 64 bytes, but only 16 ints.
 
-// AutoAugment's SolarizeAdd. In bytes, of which a vector holds most: a sum that wrapped is smaller.
-PIXEL byte solarize_add_pixel(byte v, byte addition) {
-    byte sum = v + addition;
+// ImageOps.solarize. ints: the threshold modulo 256, and the bits to flip: 255, or 0 at threshold 256.
+PIXEL byte solarize_pixel(byte v, const Numbers& numbers) {
+    byte threshold = numbers.ints[0], flip = numbers.ints[1];
+    return v < threshold ? v : v ^ flip;
+}
+
+// AutoAugment's SolarizeAdd. ints: the addition, at most 255. A byte sum that wraps is less than v.
+PIXEL byte solarize_add_pixel(byte v, const Numbers& numbers) {
+    byte sum = v + numbers.ints[0];
     return v >= 128 ? v : sum < v ? 255 : sum;
 }
 
-// ImageOps.posterize; the mask keeps the high bits.
-PIXEL byte posterize_pixel(byte v, int mask) { return v & mask; }
+// ImageOps.posterize. ints: the mask of the high bits to keep.
+PIXEL byte posterize_pixel(byte v, const Numbers& numbers) { return v & numbers.ints[0]; }
 
 // Image.blend in C float, truncated. The factor is at most 1000 (table.py), so the int is exact.
 PIXEL byte blend_pixel(int degenerate, int v, float factor) {
     return clamp_byte(int(float(degenerate) + factor * float(v - degenerate)));
 }
+
+// ImageEnhance.Brightness: a blend with black.
+PIXEL byte brightness_pixel(byte v, const Numbers& numbers) {
+    return blend_pixel(0, v, numbers.factor);
+}
+
+// --- parts of the other ops -----------------------------------------------------------------------
 
 // convert("L"): ITU-R 601-2 luma in 16.16 fixed point.
 PIXEL int grey_pixel(int red, int green, int blue) {

@@ -5,5 +5,5 @@
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
 posterize(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
           byte* targets, byte* scratches) {
-    posterize_image(first_job({pictures, chains, tasks, sources, targets, scratches}));
+    point_image<posterize_pixel>(first_job({pictures, chains, tasks, sources, targets, scratches}));
 }

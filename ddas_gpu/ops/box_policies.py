@@ -14,9 +14,9 @@ from ddas_gpu.ops import arrays
 from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains
 from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.declare import CUTOUT, AffineMatrix, Argument, Op
 from ddas_gpu.ops.draws import draw
 from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
-from ddas_gpu.ops.table import AffineMatrix, Argument, Op, Primitive
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace
@@ -226,7 +226,7 @@ def chains_of(all_deeds: list[list[Deed]], sizes: Sequence[tuple[int, int]], fil
             )
             ints = numbers.ints + (0,) * (6 - len(numbers.ints))
             place = region or (0, 0, 0, 0)
-            records.append((int(op.primitive), numbers.factor, ints, tuple(position), place, fill))
+            records.append((op.primitive.code, numbers.factor, ints, tuple(position), place, fill))
     counts = np.array([len(deeds) for deeds in all_deeds])
     return Chains(Records(np.array(records, TASK)), shares_of(counts, len(counts)))
 
@@ -245,7 +245,7 @@ def with_pillow(image: np.ndarray, deeds: list[Deed], fill: int) -> np.ndarray:
 
 def _apply(op: Op, part, argument: Argument, position: np.ndarray, fill: int):
     width, height = part.size
-    if op.primitive is Primitive.CUTOUT:
+    if op.primitive is CUTOUT:
         cut_width, cut_height = op.numbers(argument, height, width).ints
         left = (int(position[0]) * width >> 32) - cut_width // 2
         top = (int(position[1]) * height >> 32) - cut_height // 2

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from ddas_gpu.ops.table import OPS, Argument, Numbers, Op, Range
+from ddas_gpu.ops.declare import Numbers, Op, Range
+from ddas_gpu.ops.table import OPS
 
 
 class Reach(Enum):
@@ -49,7 +50,7 @@ def find_any(name: str) -> BoxOp:
     return BOX_OPS[name]
 
 
-def share_of_box(share: Argument, height: int, width: int) -> Numbers:
+def share_of_box(share: float, height: int, width: int) -> Numbers:
     return Numbers(ints=(int(share * width), int(share * height)))
 
 

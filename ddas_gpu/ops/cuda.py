@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ddas_gpu.ops.declare import PRIMITIVES
 from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Records
-from ddas_gpu.ops.table import Primitive
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Batch
@@ -24,13 +24,11 @@ OPTIONS = ("--std=c++17", "--fmad=false", *DEFINITIONS)  # no contraction, as on
 
 BLOCK = (32, 16, 1)  # BLOCK_THREADS in blocks.cuh
 
-# A batch in which every image has one op, and it is one of these, goes to a kernel of its own.
+# A batch that applies the same one of these ops to every image has a kernel of its own.
 OWN_KERNELS = {
-    Primitive.SOLARIZE: "solarize",
-    Primitive.POSTERIZE: "posterize",
-    Primitive.EQUALIZE: "equalize",
+    PRIMITIVES[name.upper()].code: name for name in ("solarize", "posterize", "equalize")
 }
-ROWS_A_BLOCK = {"solarize": 64, "posterize": 64}  # the others take one block for a whole image
+ROWS_PER_BLOCK = {"solarize": 64, "posterize": 64}  # the other kernels use one block per image
 
 
 class Kernels(Protocol):
@@ -60,7 +58,7 @@ class CudaTarget:
             return
         name = kernel_for(chains)
         rows = int(pictures.array["height"].max())
-        blocks_an_image = -(-rows // ROWS_A_BLOCK.get(name, rows))
+        blocks_an_image = -(-rows // ROWS_PER_BLOCK.get(name, rows))
         # The pictures first: of these records they alone need the alignment of 8 bytes.
         records = [
             np.ravel(part.array).view(np.uint8) for part in (pictures, chains.shares, chains.tasks)
@@ -87,7 +85,7 @@ def kernel_for(chains: Chains) -> str:
     if tasks["region"][:, 2].any():
         return "augment_parts"
     if (counts == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
-        return OWN_KERNELS.get(tasks["primitive"][0], "augment")
+        return OWN_KERNELS.get(int(tasks["primitive"][0]), "augment")
     return "augment"
 
 

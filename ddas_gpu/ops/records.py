@@ -9,8 +9,10 @@ import numpy as np
 
 from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.box_table import BOX_OPS
+from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
+from ddas_gpu.ops.declare import Argument, Numbers, Op, compiler_definitions
 from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
-from ddas_gpu.ops.table import Argument, Numbers, Op, Primitive, find
+from ddas_gpu.ops.table import find
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Layout, Sizes
@@ -40,10 +42,9 @@ PICTURE = np.dtype(
     align=True,
 )
 
-# The compiler definitions that give the kernels the codes of the op table.
-DEFINITIONS = tuple(f"-DPRIMITIVE_{p.name}={p.value}" for p in Primitive)
+DEFINITIONS = compiler_definitions()  # for every compiler of the kernels
 
-COPY = int(Primitive.COPY)  # numpy compares with an int ten times faster than with an enum
+COPY = COPY_PRIMITIVE.code
 REFUSED = -1  # stands in a table for an op that cannot be done at this image size
 
 Step = tuple[str, Argument]  # an op and its argument
@@ -70,7 +71,7 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
             except ValueError:
                 task["primitive"] = REFUSED
                 continue
-            task["primitive"] = op.primitive
+            task["primitive"] = op.primitive.code
             task["factor"] = numbers.factor
             task["ints"][: len(numbers.ints)] = numbers.ints
     refuses = bool((table["primitive"] == REFUSED).any())
@@ -79,8 +80,7 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
 
 def numbers_of(op: Op, argument: Argument, height: int, width: int) -> Numbers:
     """The op's numbers at this image size, or a ValueError that says why there are none."""
-    if op.square and height != width:
-        raise ValueError(f"{op.name} needs square images, not {height}x{width} pixels")
+    op.check_size(height, width)
     return op.numbers(argument, height, width)
 
 

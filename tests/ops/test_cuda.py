@@ -31,7 +31,7 @@ def launches(request):
 def test_every_op_is_exact(op, launches):
     for size in [(1, 1), (1, 7), (2, 2), (5, 3), (32, 32), (33, 17), (65, 40)]:
         images = oracle.patterns(*size)[[0, 1, 5, 6]]
-        if not oracle.fitting(op, images):
+        if oracle.is_refused(op, images, apply_op):
             continue
         for argument in oracle.arguments_of(op)[::9]:
             got = apply_op(images, op.name, argument)

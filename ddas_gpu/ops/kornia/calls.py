@@ -102,8 +102,7 @@ def _prepare(
 ) -> Call:
     """Everything an op is called with, checked, before anything is computed."""
     op, (batch, _, height, width) = entry.op, images.shape
-    if op.square and height != width:
-        raise ValueError(f"{op.name} takes square images, not {height}x{width} pixels")
+    op.check_size(height, width)
     values, tensor = _argument(entry, images, argument, fractions)
     asked = tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
     if asked and not entry.has_argument_gradient(interpolation):

@@ -58,7 +58,7 @@ def Cutout(images: Tensor, call: Call) -> Tensor:
 
 @moves(argument=BILINEAR)
 def Rotate(images: Tensor, call: Call) -> Tensor:
-    """a degree"""
+    """per degree"""
 
     def matrix(degrees: Tensor) -> Tensor:
         cos, sin = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
@@ -81,13 +81,13 @@ def ShearY(images: Tensor, call: Call) -> Tensor:
 
 @moves(argument=BILINEAR)
 def TranslateX(images: Tensor, call: Call) -> Tensor:
-    """a pixel; fractions of one are accepted"""
+    """per pixel; fractions of a pixel are accepted"""
     return warp(images, call, away_from_identity(((0, 0, -1), (0, 0, 0))))
 
 
 @moves(argument=BILINEAR)
 def TranslateY(images: Tensor, call: Call) -> Tensor:
-    """a pixel; fractions of one are accepted"""
+    """per pixel; fractions of a pixel are accepted"""
     return warp(images, call, away_from_identity(((0, 0, 0), (0, 0, -1))))
 
 
