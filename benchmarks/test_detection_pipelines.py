@@ -81,5 +81,5 @@ class PillowBoxes(Dataset):
         policy = [[random.randrange(len(self.space)) for _ in range(self.space.depth)]]
         seed = random.getrandbits(60)
         plans = plan_boxes([image.shape[:2]], [boxes], [labels], policy, self.space, seed)
-        image = with_pillow(np.ascontiguousarray(image), plans.deeds[0], self.space.fill)
+        image = with_pillow(np.ascontiguousarray(image), plans.steps[0], self.space.fill)
         return image, plans.boxes[0], plans.labels[0]

@@ -156,6 +156,10 @@ class Op:
             raise ValueError(f"{self.name} takes no argument, not {argument!r}")
         return None
 
+    def negated(self, argument: Argument) -> Argument:
+        """Return minus the argument if its sign is drawn at random, else the argument."""
+        return -argument if self.signed and argument is not None else argument
+
     def check_size(self, height: int, width: int) -> None:
         """Raise a ValueError if the op is not defined on images of this size."""
         if self.square and height != width:

@@ -18,7 +18,7 @@ from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 
-_threads = 0  # 0: as many as the cores we may use
+_threads = 0  # 0: the number of cores of this process
 
 
 class NoCompiler(RuntimeError):
@@ -26,7 +26,7 @@ class NoCompiler(RuntimeError):
 
 
 def set_num_threads(threads: int) -> None:
-    """How many threads the CPU target may use; the default is the cores this process may use."""
+    """Set the number of threads of the CPU target; the default is the cores of this process."""
     global _threads
     if not isinstance(threads, int) or threads < 1:
         raise ValueError(f"the number of threads must be 1 or more, not {threads!r}")
@@ -38,7 +38,7 @@ def get_num_threads() -> int:
 
 
 def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
-    """Take every picture (marshal.PICTURE) through its chain, between these addresses."""
+    """Run the chain of every picture (records.PICTURE), from `sources` to `targets`."""
     library().ddas_augment(
         pictures.address,
         chains.shares.address,
@@ -52,7 +52,7 @@ def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """The compiled target; raises NoCompiler where it can be neither found nor built."""
+    """Return the compiled target, or raise NoCompiler if it cannot be built."""
     loaded = ctypes.CDLL(str(build()))
     pointer = ctypes.c_void_p
     loaded.ddas_augment.argtypes = (*(5 * [pointer]), ctypes.c_int64, ctypes.c_int)
@@ -61,10 +61,9 @@ def library() -> ctypes.CDLL:
 
 
 def build() -> Path:
-    """The shared library in the cache, compiled first if it is not there yet.
+    """Return the shared library in the cache; compile it first if it is missing.
 
-    Safe when many processes start at once: each compiles to a file of its own and moves it into
-    place in one step.
+    Safe when many processes start at once: each compiles to its own file and renames it.
     """
     wanted = os.environ.get("CXX") or "c++"
     compiler = shutil.which(wanted)
@@ -96,14 +95,14 @@ def _compile(compiler: str, source: str, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """$DDAS_CACHE, else ddas_gpu in the user's cache folder."""
+    """Return $DDAS_CACHE, else ddas_gpu in the user's cache folder."""
     if "DDAS_CACHE" in os.environ:
         return Path(os.environ["DDAS_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddas_gpu"
 
 
 def _cpu() -> str:
-    """What -march=native depends on: a cache may be shared by different machines."""
+    """Return what -march=native depends on: different machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

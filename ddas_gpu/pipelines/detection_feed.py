@@ -16,7 +16,7 @@ import torch
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.detection.batches import common_size
 from ddas_gpu.detection.transforms import flipped_boxes, resized_boxes
-from ddas_gpu.ops.box_policies import Deed, plan_boxes
+from ddas_gpu.ops.box_policies import BoxStep, plan_boxes
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.base_feed import BaseFeed, paths_for_dali
 from ddas_gpu.pipelines.detection_recipe import DetectionRecipe
@@ -56,7 +56,7 @@ class DetectionFeed(BaseFeed):
 
     def make(
         self, epoch: int, samples: np.ndarray
-    ) -> tuple[dict[str, Any], list[list[Deed]] | None]:
+    ) -> tuple[dict[str, Any], list[list[BoxStep]] | None]:
         chosen = [self.images[sample] for sample in samples]
         sizes = [self.recipe.resize.new_size(image.height, image.width) for image in chosen]
         flips = self._flips(epoch, samples)

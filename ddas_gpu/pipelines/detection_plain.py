@@ -10,7 +10,7 @@ import torch
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.detection.batches import network_inputs
 from ddas_gpu.detection.transforms import resized_image
-from ddas_gpu.ops.box_policies import Deed, carry_out
+from ddas_gpu.ops.box_policies import BoxStep, run_steps
 from ddas_gpu.pipelines.detection_feed import TARGETS, DetectionBatch
 from ddas_gpu.pipelines.plain import OnDemand
 
@@ -19,12 +19,12 @@ class PlainDetections(OnDemand):
     """Images with boxes; these and all draws are the same as from the DALI graph."""
 
     def _finished(
-        self, samples: np.ndarray, batch: dict[str, Any], order: list[list[Deed]] | None
+        self, samples: np.ndarray, batch: dict[str, Any], order: list[list[BoxStep]] | None
     ) -> DetectionBatch:
         chosen = [self._feed.images[sample] for sample in samples]
         images = list(self._pool.map(_read, chosen, batch["scaled"].astype(int)))
         if order is not None:
-            images = carry_out(images, order, self._feed.schedule.space.fill)
+            images = run_steps(images, order, self._feed.schedule.space.fill)
         recipe = self._feed.recipe
         inputs = network_inputs(images, "cpu", recipe.mean, recipe.deviation)
         if recipe.layout == "NHWC":

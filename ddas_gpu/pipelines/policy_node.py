@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import augment
-from ddas_gpu.ops.box_policies import Deed, carry_out
+from ddas_gpu.ops.box_policies import BoxStep, run_steps
 from ddas_gpu.space import SearchSpace
 
 
@@ -63,8 +63,8 @@ class BoxPolicyNode(PolicyNode):
     left to do to each image's pixels.
     """
 
-    def augment(self, images: list[Any], order: list[list[Deed]]) -> list[Any]:
-        return carry_out(images, order, self.space.fill, self._room(images))
+    def augment(self, images: list[Any], order: list[list[BoxStep]]) -> list[Any]:
+        return run_steps(images, order, self.space.fill, self._room(images))
 
     def _room(self, images: list[Any]) -> list[np.ndarray] | None:
         """Memory for images of any sizes, used again and again: new memory costs as much as an op.

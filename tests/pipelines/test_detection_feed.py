@@ -32,9 +32,9 @@ def test_no_file_is_needed_for_the_targets(box_schedule):
     images = [Annotated(Path(f"nowhere/{i}.jpg"), 100, 150, *columns) for i in range(40)]
     settings = {"training": True, "schedule": box_schedule, "epochs": 3, "batch_size": 40}
     feed, order = prepare_detection(images, **settings)
-    batch, deeds = feed.make(1, order.batch(1, 0))
+    batch, steps = feed.make(1, order.batch(1, 0))
     assert set(TARGETS) <= batch.keys()
-    assert len(deeds) == 40 and any(deeds) and not all(deeds)  # p_tp is between 0 and 1
+    assert len(steps) == 40 and any(steps) and not all(steps)  # p_tp is between 0 and 1
     again, _ = feed.from_batch(7).make(1, order.batch(1, 0))
     assert all(np.array_equal(batch[name], again[name]) for name in TARGETS)
     mirrored = batch["scaled"][:, 1] < 0

@@ -45,7 +45,7 @@ def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
     plans = plan_boxes(sizes, boxes, labels, policies, space, 9, **options)
     expected = augment_boxes(images, boxes, labels, policies, space, 9, **options)
     node = BoxPolicyNode(space, [])
-    node.orders.append(plans.deeds)
+    node.orders.append(plans.steps)
     found = (node(images), plans.boxes, plans.labels)
     for mine, yours in zip(found, expected, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(mine, yours, strict=True))

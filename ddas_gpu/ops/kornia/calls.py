@@ -1,4 +1,4 @@
-"""The two ways in: `apply` on floats, differentiable, and `apply_uint8` on bytes, forward only."""
+"""The interface: `apply` on floats, differentiable, and `apply_uint8` on bytes, forward only."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _prepare(
     *,
     fractions: bool,
 ) -> Call:
-    """Everything an op is called with, checked, before anything is computed."""
+    """Return the checked parameters of an op."""
     op, (batch, _, height, width) = entry.op, images.shape
     op.check_size(height, width)
     values, tensor = _argument(entry, images, argument, fractions)
@@ -116,7 +116,7 @@ def _prepare(
 def _argument(
     entry: Entry, images: Tensor, argument: Any, fractions: bool
 ) -> tuple[tuple[float, ...], Tensor | None]:
-    """The argument on the host, where it is checked, and as a (1,) or (B,) tensor."""
+    """Return the argument as checked values on the host and as a (1,) or (B,) tensor."""
     if argument is None or entry.op.accepts is None:
         entry.op.check(argument)
         return (), None
@@ -128,7 +128,8 @@ def _argument(
             f"{entry.op.name} takes one argument, or one for each of {len(images)} images, "
             f"not {len(each)}"
         )
-    values = tuple(entry.check(value, fractions=fractions) for value in each)
+    checked = (entry.check(value, fractions=fractions) for value in each)
+    values = tuple(value for value in checked if value is not None)
     dtype = images.dtype if images.is_floating_point() else torch.float32
     if isinstance(argument, Tensor):
         return values, argument.to(images.device, dtype).reshape(-1)
