@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they fill the bank)
+from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
 from ddas_gpu.ops.kornia.registry import Call, Entry, find
+
+tones.add_missing_point_ops()
 
 INTERPOLATIONS = ("nearest", "bilinear")
 

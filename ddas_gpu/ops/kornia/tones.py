@@ -148,6 +148,8 @@ def pillow_table(name: str, argument: Argument) -> np.ndarray:
     return np.asarray(OPS[name].pillow(Image.fromarray(ramp), *arguments))[0, :, 0]
 
 
-for _op in OPS.values():
-    if _op.is_point and _op.name not in BANK:
-        changes(image=STRAIGHT_THROUGH, name=_op.name)(by_pillow_table)
+def add_missing_point_ops() -> None:
+    """Register the point ops of the table that have no function of their own."""
+    for op in OPS.values():
+        if op.is_point and op.name not in BANK:
+            changes(image=STRAIGHT_THROUGH, name=op.name)(by_pillow_table)
