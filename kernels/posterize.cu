@@ -5,5 +5,6 @@
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
 posterize(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
           byte* targets, byte* scratches) {
-    point_image<posterize_pixel>(first_job({pictures, chains, tasks, sources, targets, scratches}));
+    point_image<posterize_pixel, true>(
+        first_job({pictures, chains, tasks, sources, targets, scratches}));
 }

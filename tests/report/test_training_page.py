@@ -9,8 +9,8 @@ import pytest
 from run_folders import Page, schedule, write_run, write_samples
 
 from ddas_gpu.report.__main__ import main
-from ddas_gpu.report.writing import write_report
 from ddas_gpu.report.training_run import load_training
+from ddas_gpu.report.writing import write_report
 from ddas_gpu.space import SearchSpace
 
 
