@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import tempfile
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 
+from ddas_gpu.ops import sources
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
@@ -37,14 +37,14 @@ def get_num_threads() -> int:
     return _threads or len(os.sched_getaffinity(0))
 
 
-def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
-    """Run the chain of every picture (records.PICTURE), from `sources` to `targets`."""
+def run(pictures: Records, chains: Chains, source: int, target: int) -> None:
+    """Run the chain of every picture (records.PICTURE) between the addresses of two batches."""
     library().ddas_augment(
         pictures.address,
         chains.shares.address,
         chains.tasks.address,
-        sources,
-        targets,
+        source,
+        target,
         len(pictures),
         get_num_threads(),
     )
@@ -69,18 +69,15 @@ def build() -> Path:
     compiler = shutil.which(wanted)
     if compiler is None:
         raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
-    sources = files("ddas_gpu.kernels")
-    key = hashlib.sha256(repr((FLAGS, DEFINITIONS, compiler, _cpu())).encode())
-    for source in sorted(sources.iterdir(), key=lambda file: file.name):
-        if source.name.endswith((".cpp", ".h")):
-            key.update(source.read_bytes())
+    parts = (FLAGS, DEFINITIONS, compiler, _cpu(), sources.digest(".cpp", ".h"))
+    key = hashlib.sha256(repr(parts).encode())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
     if not target.exists():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as work:
                 built = Path(work, target.name)
-                _compile(compiler, str(sources / "cpu.cpp"), built)
+                _compile(compiler, str(sources.folder() / "cpu.cpp"), built)
                 os.replace(built, target)
         except OSError as error:
             raise NoCompiler(f"the cache {target.parent} cannot be written: {error}") from error
