@@ -1,10 +1,10 @@
-// The op bank on the GPU: one block of threads works on one image. The arithmetic is pixels.h.
+// The op bank on the GPU: one block of threads per image. The arithmetic is in pixels.h.
 #pragma once
 
 #define PIXEL __device__ __forceinline__
 #include "tasks.h"
 
-// The host launches blocks of 32 x 16 threads: a warp reads 32 neighbouring pixels of a row.
+// Blocks are 32 x 16 threads: a warp reads 32 adjacent pixels of a row.
 #define BLOCK_THREADS 512
 
 struct Job {  // one op on one image or rectangle: from `in` to `out`, which never overlap
@@ -23,7 +23,7 @@ struct Job {  // one op on one image or rectangle: from `in` to `out`, which nev
     }
 };
 
-// What the threads of a block share while they work on an op that looks at the whole image first.
+// Shared memory of a block, for ops that need statistics of the whole image.
 struct Shared {
     int count[3][256];
     byte table[3][256];
@@ -34,16 +34,16 @@ struct Shared {
 
 PIXEL int thread_index() { return threadIdx.y * blockDim.x + threadIdx.x; }
 
-// Calls work(x, y) for every pixel, shared out among the threads (and, for the kernels that are
-// launched with several blocks an image, among the blocks along y).
+// Calls work(x, y) for every pixel: a grid-stride loop over the threads of the block and, in kernels
+// with several blocks per image, over the blocks along y.
 template <class Work>
 PIXEL void for_pixels(const Job& job, Work work) {
     for (int y = blockIdx.y * blockDim.y + threadIdx.y; y < job.height; y += gridDim.y * blockDim.y)
         for (int x = threadIdx.x; x < job.width; x += blockDim.x) work(x, y);
 }
 
-// Pixels are loaded whole before anything is stored: the compiler must assume that source and target
-// overlap, so a load behind a store would wait for it.
+// Load a whole pixel before storing: the compiler must assume that source and target overlap, so a
+// load after a store waits for it.
 struct Rgb {
     byte value[3];
 };
@@ -145,7 +145,7 @@ PIXEL void equalize_image(const Job& job, Shared& shared) {
         for (int c = 0; c < 3; ++c) atomicAdd(&shared.count[c][v.value[c]], 1);
     });
     __syncthreads();
-    // Running sums over 256 values: a warp a channel, eight values a thread, first their totals …
+    // Prefix sums over 256 values, one warp per channel, eight values per thread: first the totals …
     int c = thread / 32, group = thread % 32;
     if (c < 3) {
         int total = 0;
@@ -156,7 +156,7 @@ PIXEL void equalize_image(const Job& job, Shared& shared) {
         shared.group[c][group] = total;
     }
     __syncthreads();
-    // … then each thread its eight entries, on top of the groups below.
+    // … then the eight entries of each thread, added to the totals of the groups below.
     if (c < 3) {
         EqualizeStep step = equalize_step(job.height * job.width, shared.count[c][shared.high[c]]);
         int below = 0;
@@ -196,14 +196,14 @@ PIXEL void color_image(const Job& job) {
     });
 }
 
-// Calls pixel(from, c) where the filter of this margin fits, and copies the border around it.
+// Calls pixel(address of a byte) where a filter of this margin fits, and copies the border.
 template <class Pixel>
 PIXEL void filter_image(const Job& job, int margin, Pixel pixel) {
     for_pixels(job, [&](int x, int y) {
         const byte* from = job.at(x, y);
         byte* to = job.to(x, y);
         bool fits = x >= margin && x < job.width - margin && y >= margin && y < job.height - margin;
-#pragma unroll 1  // three channels of 16 neighbours at once would spill
+#pragma unroll 1  // unrolled, three channels of 16 neighbours spill registers
         for (int c = 0; c < 3; ++c) to[c] = fits ? pixel(from + c) : from[c];
     });
 }
@@ -238,11 +238,12 @@ PIXEL void sharpness_image(const Job& job) {
 }
 
 PIXEL void gather_image(const Job& job) {
-    // A copy in registers: for all the compiler knows, writing a pixel may change the task.
+    // A copy in registers, as in point_image.
     const Task task = *job.task;
     for_pixels(job, [&](int x, int y) {
-        int from_x = fixed_coordinate(task.numbers.ints[0], task.numbers.ints[1], task.numbers.ints[2], x, y) >> 16;
-        int from_y = fixed_coordinate(task.numbers.ints[3], task.numbers.ints[4], task.numbers.ints[5], x, y) >> 16;
+        const int(&a)[6] = task.numbers.ints;
+        int from_x = fixed_coordinate(a[0], a[1], a[2], x, y) >> 16;
+        int from_y = fixed_coordinate(a[3], a[4], a[5], x, y) >> 16;
         bool inside = from_x >= 0 && from_x < job.width && from_y >= 0 && from_y < job.height;
         byte fill = task.fill;
         store(job.to(x, y), inside ? load(job.at(from_x, from_y)) : Rgb{{fill, fill, fill}});
@@ -279,7 +280,7 @@ PIXEL void run(const Job& job, Shared& shared) {
     }
 }
 
-// The first task of this block's picture, straight from source to target.
+// Returns the first task of this block's picture, from source to target.
 PIXEL Job first_job(const Batch& batch) {
     const Picture& picture = batch.pictures[blockIdx.x];
     return {batch.tasks + batch.chains[blockIdx.x].first,

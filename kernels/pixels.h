@@ -53,8 +53,8 @@ PIXEL int mean_grey(unsigned long long sum, unsigned long long pixels) {
     return int((2 * sum + pixels) / (2 * pixels));
 }
 
-// ImageFilter.SMOOTH: the 3x3 sum with the centre counted five times, over 13, rounded. Pillow
-// does it in float, but a multiple of 1/13 is never near a half. 5042 / 2^16 is 1/13 for our sums.
+// ImageFilter.SMOOTH: the 3x3 sum with the centre counted five times, divided by 13 and rounded. Pillow
+// computes in float, but a multiple of 1/13 is never near a half. 5042 / 2^16 is 1/13 for these sums.
 PIXEL byte smooth_pixel(unsigned short sum) {
     return (unsigned short)(sum + 6) * 5042u >> 16;
 }
@@ -71,11 +71,11 @@ PIXEL byte autocontrast_entry(int v, int low, int high) {
     return clamp_byte(int(v * scale + offset));
 }
 
-// ImageOps.equalize: `below` pixels of the channel are darker than the entry's value. A step of 0
-// (few pixels, or one value holds nearly all) leaves the channel as it is.
+// ImageOps.equalize: `below` is the number of darker pixels of the channel. A step of 0 (few pixels, or
+// nearly all have one value) leaves the channel unchanged.
 struct EqualizeStep {
     unsigned size;
-    unsigned reciprocal;  // of 2^32: vectors cannot divide
+    unsigned reciprocal;  // times 2^32: there is no vector division of integers
 };
 PIXEL EqualizeStep equalize_step(int pixels, int pixels_of_brightest) {
     unsigned size = (pixels - pixels_of_brightest) / 255;
@@ -83,7 +83,7 @@ PIXEL EqualizeStep equalize_step(int pixels, int pixels_of_brightest) {
 }
 PIXEL byte equalize_entry(int v, unsigned below, EqualizeStep step) {
     unsigned dividend = step.size / 2 + below;
-    // The quotient, or one less.
+    // The quotient or one less, corrected below.
     unsigned quotient = unsigned((unsigned long long)dividend * step.reciprocal >> 32);
     quotient += dividend - quotient * step.size >= step.size;
     return step.size == 0 ? v : quotient > 255 ? 255 : quotient;
@@ -94,7 +94,7 @@ PIXEL int fixed_coordinate(int along_x, int along_y, int offset, int x, int y) {
     return int(unsigned(along_x) * x + unsigned(along_y) * y + unsigned(offset));
 }
 
-// Cutout's centre: a uniform 32-bit number becomes a uniform pixel.
+// The centre of Cutout: maps a uniform 32-bit number to a uniform pixel.
 PIXEL int drawn_coordinate(unsigned draw, int size) {
     return int((unsigned long long)draw * size >> 32);
 }

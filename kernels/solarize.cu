@@ -1,5 +1,4 @@
-// Solarize alone, for a batch in which every image has it: no switch, no shared memory, and several
-// blocks an image (gridDim.y).
+// Solarize for a whole batch: no switch, no shared memory, and several blocks per image (gridDim.y).
 #include "blocks.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
