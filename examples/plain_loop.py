@@ -1,4 +1,4 @@
-"""A plain PyTorch training loop with a found policy, on scikit-learn's handwritten digits.
+"""A plain PyTorch training loop with a found policy, on handwritten digits.
 
     python examples/plain_loop.py --policy runs/digits-1/policy.json
 
