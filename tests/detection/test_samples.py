@@ -7,7 +7,7 @@ import pytest
 
 from ddas_gpu.detection.samples import sample_arrays
 from ddas_gpu.detection.sets import Examples
-from ddas_gpu.report.run import _read_samples
+from ddas_gpu.report.reading import read_samples
 
 NAMES = ("cat", "dog", "cow", "hen")
 
@@ -25,7 +25,7 @@ def examples() -> Examples:
 
 def test_what_is_written_is_read(examples, tmp_path):
     np.savez(tmp_path / "samples.npz", **sample_arrays(examples, NAMES))
-    samples = _read_samples(tmp_path / "samples.npz")
+    samples = read_samples(tmp_path / "samples.npz")
     assert samples.names == ["cat, dog", "nothing", "dog, cat, cow"]
     for read, written in (
         (samples.images, examples.images),
@@ -41,8 +41,8 @@ def test_samples_that_do_not_fit_each_other(part, examples, tmp_path):
     arrays = sample_arrays(examples, NAMES)
     np.savez(tmp_path / "samples.npz", **arrays | {part: arrays[part][1:]})
     with pytest.raises(ValueError, match="do not fit the 3 images"):
-        _read_samples(tmp_path / "samples.npz")
+        read_samples(tmp_path / "samples.npz")
     del arrays["sizes"]
     np.savez(tmp_path / "samples.npz", **arrays)
     with pytest.raises(ValueError, match="does not hold sample images"):
-        _read_samples(tmp_path / "samples.npz")
+        read_samples(tmp_path / "samples.npz")

@@ -9,8 +9,8 @@ import pytest
 from run_folders import Page, schedule, write_run, write_samples
 
 from ddas_gpu.report.__main__ import main
-from ddas_gpu.report.writing import write_report
 from ddas_gpu.report.training_run import load_training
+from ddas_gpu.report.writing import write_report
 from ddas_gpu.space import SearchSpace
 
 
@@ -55,7 +55,7 @@ def test_the_page(tmp_path, policy):
     page = Page(write_report(write_training(tmp_path / "run", policy)).read_text("utf-8"))
     page.assert_self_contained()
     words = page.words()
-    assert "90.00 % of the test images are right" in words
+    assert "90.00 % of the test images are classified correctly" in words
     assert "best test error 10.00 % epoch 2" in words
     assert "last test error 20.00 %" in words
     assert "not finished" not in words
@@ -135,7 +135,7 @@ def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):
     ("content", "reason"),
     [
         ("", "no tested epoch yet"),
-        ("[]\n", "must be an epoch"),
+        ("[]\n", "must hold a JSON object"),
         ("{\n", "is not JSON"),
         ('{"loss": "low"}\n', "loss must be a number"),
         ('{"loss": 1}\n', "no tested epoch yet"),
