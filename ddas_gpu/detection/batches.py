@@ -1,4 +1,4 @@
-"""Images of different sizes as one tensor for the network."""
+"""Batching images of different sizes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-# ImageNet's, which backbone weights are made for.
+# ImageNet's, which published backbone weights expect.
 MEAN = (123.675, 116.28, 103.53)
 DEVIATION = (58.395, 57.12, 57.375)
-# Sides of batches are multiples of this, so that few sizes occur.
+# Pad to multiples of this, so that few different sizes occur.
 MULTIPLE = 32
 
 
 def padded_size(images: Sequence[np.ndarray | torch.Tensor]) -> tuple[int, int]:
-    """Height and width that hold every one of `images` (H, W, 3)."""
-    return common_size([tuple(image.shape[:2]) for image in images])
+    """Return the padded height and width for `images` (H, W, 3)."""
+    return common_size([(image.shape[0], image.shape[1]) for image in images])
 
 
 def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Height and width of a batch that holds images of these."""
+    """Return the padded height and width for images of these sizes."""
     sides = np.array(sizes).max(0)
     height, width = (-(-sides // MULTIPLE) * MULTIPLE).tolist()
     return height, width
@@ -32,15 +32,15 @@ def network_inputs(
     mean: Sequence[float] = MEAN,
     deviation: Sequence[float] = DEVIATION,
 ) -> torch.Tensor:
-    """uint8 (H, W, 3) of any sizes -> float (N, 3, H, W), normalised, then padded with 0.
+    """Return float (N, 3, H, W), normalised and then padded with 0, of uint8 (H, W, 3) each.
 
-    The padding is at the right and below: boxes stay where they are. The channels stay last in
-    memory, where convolutions want them.
+    The padding is at the right and at the bottom, so that boxes keep their coordinates. The memory
+    format is channels_last, which convolutions prefer.
     """
-    mean, deviation = (torch.tensor(v, device=device) for v in (mean, deviation))
+    shift, scale = (torch.tensor(v, device=device) for v in (mean, deviation))
     height, width = padded_size(images)
     inputs = torch.zeros(len(images), height, width, 3, device=device)
     for place, image in zip(inputs, images, strict=True):
         pixels = torch.as_tensor(image).to(device)
-        place[: image.shape[0], : image.shape[1]] = (pixels - mean) / deviation
+        place[: image.shape[0], : image.shape[1]] = (pixels - shift) / scale
     return inputs.movedim(-1, 1)

@@ -1,4 +1,4 @@
-"""Which part of a batch a rank computes."""
+"""The part of a batch that a rank computes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 class Share(NamedTuple):
     """Images `start` to `stop` of a batch of `whole`.
 
-    What happens to an image is drawn by its place in the whole batch, so it does not matter how
-    many ranks there are or which of them computes it.
+    The draws for an image depend on its place in the whole batch, not on the number of ranks or on
+    the rank that computes it.
     """
 
     start: int

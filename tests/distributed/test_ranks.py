@@ -35,8 +35,8 @@ def test_shares_are_disjoint_and_complete():
         assert {share.whole for share in shares} == {12}
 
 
-def test_a_batch_that_cannot_be_dealt_evenly_is_refused():
-    with pytest.raises(ValueError, match="--batch 4 on the 3 ranks .* makes 12 .* to 5 ranks"):
+def test_a_batch_that_cannot_be_divided_evenly_is_refused():
+    with pytest.raises(ValueError, match="--batch 4 on the 3 ranks .* makes 12 .* among 5 ranks"):
         Ranks(0, 5).share("--batch", 4, 3)
 
 
