@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "ddas_gpu/__init__.py").read_text())[1]
+(VERSION,) = re.findall(r'__version__ = "(.+?)"', (ROOT / "ddas_gpu/__init__.py").read_text())
 
 CUDA12 = ["cupy-cuda12x>=13", "nvidia-cuda-nvrtc-cu12>=12.3", "nvidia-dali-cuda120>=1.44"]
 CUDA13 = ["cupy-cuda13x>=13.6", "nvidia-cuda-nvrtc>=13,<14", "nvidia-dali-cuda130>=1.52"]

@@ -52,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def export(options: Export) -> Path:
     """Write the file and return its path."""
-    from ddas_gpu.exports import dali_policy, save_albumentations
+    from ddas_gpu.export.albumentations_policy import save_albumentations
+    from ddas_gpu.export.dali_policy import dali_policy
     from ddas_gpu.files import write_atomically
     from ddas_gpu.policy import PolicySchedule
 
