@@ -1,7 +1,6 @@
-"""Counting what a step would send to other ranks, and what it computes, on a machine of one.
+"""Counting the bytes that a step communicates, and its operations, in a single process.
 
-The steps are those of the program: only the function that would reduce a tensor over all ranks
-counts its bytes instead.
+The steps are the real ones; only the all-reduce is replaced by a function that counts its bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Done:
 
 @dataclass
 class Traffic:
-    """The sizes in bytes of what one rank hands over in a step."""
+    """The sizes in bytes of the collectives of one rank in a step."""
 
     gradients: list[int] = field(default_factory=list)
     scalars: list[int] = field(default_factory=list)
@@ -48,7 +47,7 @@ class Traffic:
 
 @contextmanager
 def counted() -> Iterator[Traffic]:
-    """Counts what is reduced within."""
+    """Count what is reduced inside."""
     traffic = Traffic()
 
     def all_reduce(tensor: torch.Tensor, *_: object, **__: object) -> _Done:
@@ -66,12 +65,12 @@ def counted() -> Iterator[Traffic]:
 
 
 def search_traffic(data: str, policies: int, folder: Path) -> Traffic:
-    """Of a step of a preset's search, on images small enough to be quick on a CPU."""
+    """Return the traffic of a search step of a preset, on images small enough for a CPU."""
     settings = preset(data).replace(batch=2, val_batch=2, policies=policies)
     settings = settings.replace(train_images=2, val_images=2)
     sets = _sets(settings, folder)
     search = Search(settings, settings.search_space(), *sets, ranks=Ranks())
-    search.step()  # what is found out once a model is found out now
+    search.step()  # warm up: some facts of a model are found in the first step
     search.ranks.count = 2
     search.task.ranks = search.ranks
     with counted() as traffic:
@@ -97,7 +96,7 @@ def _sets(settings: SearchSettings, folder: Path) -> tuple:
 
 
 def training_bytes(model: str, classes: int) -> tuple[int, int]:
-    """Of a step under DistributedDataParallel: gradients, and the buffers that rank 0 gives out."""
+    """Return the bytes of a step of DistributedDataParallel: gradients, and broadcast buffers."""
     with torch.device("meta"):
         network = build(model, classes)
     sizes = [

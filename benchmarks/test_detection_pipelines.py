@@ -1,6 +1,6 @@
 """COCO through our pipeline against the same without a policy, and a DataLoader with Pillow.
 
-The rules are those of test_pipelines.py: two threads or two workers each, and the ways take turns.
+As in test_pipelines.py: two threads or two workers each, timed in turns.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def test_coco(coco_images, device, benchmark, tables, name):
 
 
 class PillowBoxes(Dataset):
-    """The standard transform and the policy as Pillow defines it, an image at a time.
+    """The standard transform and the policy in Pillow, one image at a time.
 
-    Boxes are moved by our own code: only the pixels are done in another way.
+    Our own code transforms the boxes; only the pixels are computed by Pillow.
     """
 
     def __init__(self, images: list[Annotated], space: SearchSpace, resize: Resize) -> None:
-        # Many times over, so that epochs, at whose ends workers stop, are long.
+        # Repeated, so that epochs are long: workers stop at their ends.
         self.images, self.space, self.resize = images * 20, space, resize
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitems__(self, indices: list[int]) -> list[tuple[torch.Tensor, np.ndarray]]:
-        """A batch, as the only entry of a list: images of many sizes cannot just be stacked."""
+        """Return a batch as the only entry of a list: images of many sizes cannot be stacked."""
         images, boxes, labels = zip(*(self.one(index) for index in indices), strict=True)
         return [(network_inputs(images), padded(list(boxes), list(labels))["boxes"])]
 

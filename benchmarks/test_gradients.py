@@ -38,7 +38,7 @@ def two_threads():
 
 
 def make_step(name: str, policies: int, batch: int, validation: int, size: int, device: str):
-    """A function of the method: one search step of a model of its own."""
+    """Return a function of the method that runs one search step of its own model."""
     torch.manual_seed(0)
     model = build(name, 10).to(device, memory_format=torch.channels_last)  # as in the search
     parameters = dict(model.named_parameters())

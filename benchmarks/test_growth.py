@@ -1,6 +1,6 @@
 """How cost grows with the batch, the image, the space, the policies, their depth, and the model.
 
-Each is a picture in benchmarks/growth/; a straight line of slope 1 is linear growth.
+Each is a chart in benchmarks/growth/; a straight line of slope 1 is linear growth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOTE = (
 
 
 def call(batch=32, size=32, candidates=52, policies=3, depth=2):
-    """One call with one of the numbers varied."""
+    """Return one call with one of the numbers varied."""
     rng = np.random.default_rng(0)
     space = SearchSpace(SearchSpace.preset("cifar").candidates[:candidates], depth)
     if candidates > 52:
@@ -35,7 +35,7 @@ def call(batch=32, size=32, candidates=52, policies=3, depth=2):
         space = SearchSpace.of(ops, levels.tolist(), depth)
     images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     out = np.empty((policies + 1, *images.shape), np.uint8)
-    # Every draw has every kind of op alike, so that only the varied number makes a difference.
+    # Every draw has the same mix of ops, so that only the varied number matters.
     chosen = np.resize(np.arange(8, 52) % len(space), (policies, depth))
     return lambda: versions(images, chosen, space, out=out)
 
@@ -54,13 +54,13 @@ def test_growth(what, benchmark, tables):
     values = GROWTH[what]
     batch = {"batch": 8} if what == "size" else {}
     ways = {value: call(**{what: value}, **batch) for value in values}
-    power = 2 if what == "size" else 1  # a size is a side
+    power = 2 if what == "size" else 1  # the size is a side length
     label = what if what != "size" else "pixels (side)"
     record(label, what, ways, power, benchmark, tables)
 
 
 def test_growth_with_the_model(device, benchmark, tables):
-    """Whole search steps of wider and wider networks, by how many weights they have."""
+    """Time whole search steps of wider and wider networks, by their number of weights."""
     ways = {}
     for width in (1, 2, 3, 4):
         settings = preset("digits").replace(model=f"wrn-10-{width}", policies=3)
@@ -70,7 +70,7 @@ def test_growth_with_the_model(device, benchmark, tables):
 
 
 def record(label: str, what: str, ways: dict, power: int, benchmark, tables, rounds=7) -> None:
-    """Time the ways, {value: call}; a line of the table and a picture."""
+    """Time {value: call}; add a row to the table and write a chart."""
     values = tuple(ways)
     times = take_turns({str(value): way for value, way in ways.items()}, rounds)
     seconds = np.array([times[str(value)].median for value in values])

@@ -1,4 +1,4 @@
-"""How far every op of the CPU target is from a copy, in instructions."""
+"""The instructions of every op of the CPU target, relative to a copy."""
 
 from __future__ import annotations
 

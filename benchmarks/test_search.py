@@ -1,4 +1,4 @@
-"""Whole search steps, and the same steps as a straightforward program would take them."""
+"""Whole search steps, against a straightforward implementation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def compare_steps(scale, settings, device, benchmark, tables, rounds) -> None:
 
 
 def straightforward_step(search: Search) -> None:
-    """Algorithm 1 without any of our machinery but the data and α."""
+    """Take a step of Algorithm 1 with only the data and α of the package."""
     step, model, weights = search.steps, search.model, search.weights
     clean, labels = search.training_batch(step)
     policies = search.draw_policies(step)

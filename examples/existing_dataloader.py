@@ -1,9 +1,8 @@
-"""A trainer that keeps its own Dataset and DataLoader: one line more in its transform.
+"""A trainer that keeps its own Dataset and DataLoader: one more step in its transform.
 
     python examples/existing_dataloader.py --policy runs/digits-1/policy.json
 
-For data that DALI does not read, or machines that do not have it. The two lines that a trainer
-needs are marked.
+For data that DALI does not read, or machines without DALI. The two new lines are marked.
 """
 
 from __future__ import annotations

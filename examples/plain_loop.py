@@ -2,7 +2,7 @@
 
     python examples/plain_loop.py --policy runs/digits-1/policy.json
 
-Images in memory here; a folder of images goes in just the same: loader("imagenet/train", …).
+The images are in memory here; for a folder of images: loader("imagenet/train", …).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would look for a newer versio
 
 
 def albumentations(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
-    """The nearest transform on every image of the batch."""
+    """Apply the nearest transform to every image of the batch."""
     transform = _transform(name)
     if transform is None:
         return None

@@ -80,7 +80,7 @@ def write_detector(folder: Path) -> Path:
     return folder
 
 
-def test_a_detector_is_told_by_its_precision(tmp_path):
+def test_a_detector_is_scored_by_its_precision(tmp_path):
     page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
     words = page.words()
     assert "an mAP of 0.300 on the test images" in words
@@ -88,6 +88,27 @@ def test_a_detector_is_told_by_its_precision(tmp_path):
     assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
     assert "accuracy" not in words and " nan" not in words
     assert "large 0.300" in words and "small 0." not in words
+
+
+@pytest.mark.parametrize("data", ["coco", "folder", "a data set of my own"])
+def test_without_a_named_task_the_metrics_decide(tmp_path, data):
+    """Folders of 0.1.0 name no task."""
+    write_training(tmp_path / "classifier", data=data)
+    detector = write_detector(tmp_path / "detector")
+    config = json.loads((detector / "config.json").read_text())
+    config["settings"]["data"] = data
+    (detector / "config.json").write_text(json.dumps(config))
+    assert load_training(tmp_path / "classifier").words.name == "accuracy"
+    assert load_training(detector).words.name == "mAP"
+
+
+def test_a_named_task_decides(tmp_path):
+    folder = write_training(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    for task, message in (("detection", "no tested epoch yet"), ("segmentation", "no report for")):
+        (folder / "config.json").write_text(json.dumps(config | {"task": task}))
+        with pytest.raises(ValueError, match=message):
+            load_training(folder)
 
 
 def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
