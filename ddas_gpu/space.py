@@ -157,7 +157,7 @@ def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None
         moves = found.op.primitive is Primitive.GATHER
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(
-                f"{where}: {op} moves pixels but not their boxes; detection has ops "
+                f"{where}: {op} moves pixels away from their boxes; detection has ops "
                 "that transform both, such as Rotate_BBox"
             )
 
@@ -171,11 +171,32 @@ CLASSIFICATION = (*PLAIN, "Rotate", "Posterize", *GEOMETRIC, *TONES)
 
 # Ops on the colours of the image, geometric ops that move the boxes, and ops inside the boxes.
 DETECTION = (
-    *("Identity", "AutoContrast", "Equalize", "Posterize", "Solarize", "SolarizeAdd"),
-    *("Color", "Contrast", "Brightness", "Sharpness", "Cutout", "BBox_Cutout"),
-    *(f"{name}_BBox" for name in ("Rotate", *GEOMETRIC)),
-    *(f"{name}_Only_BBoxes" for name in ("Rotate", *GEOMETRIC, "Flip")),
-    *(f"{name}_Only_BBoxes" for name in ("Solarize", "Equalize", "Cutout")),
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Posterize",
+    "Solarize",
+    "SolarizeAdd",
+    "Color",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "Cutout",
+    "BBox_Cutout",
+    "Rotate_BBox",
+    "ShearX_BBox",
+    "ShearY_BBox",
+    "TranslateX_BBox",
+    "TranslateY_BBox",
+    "Rotate_Only_BBoxes",
+    "ShearX_Only_BBoxes",
+    "ShearY_Only_BBoxes",
+    "TranslateX_Only_BBoxes",
+    "TranslateY_Only_BBoxes",
+    "Flip_Only_BBoxes",
+    "Solarize_Only_BBoxes",
+    "Equalize_Only_BBoxes",
+    "Cutout_Only_BBoxes",
 )
 
 PRESETS: dict[str, dict[str, Any]] = {
