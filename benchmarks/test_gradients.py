@@ -17,9 +17,17 @@ from ddas_gpu.models import build
 
 OURS, PEERS = "layerwise", ("reference", "jvp")
 COLUMNS = (
-    *("model", "L̂", "batch", "validation", "px"),
-    *("reference, ms", "layerwise", "jvp"),
-    *("copies: reference", "layerwise", "jvp"),
+    "model",
+    "L̂",
+    "batch",
+    "validation",
+    "px",
+    "reference, ms",
+    "layerwise",
+    "jvp",
+    "copies: reference",
+    "layerwise",
+    "jvp",
 )
 NOTE = (
     "Time of a whole step over the reference's, medians of interleaved rounds (quartiles over the "

@@ -99,10 +99,17 @@ def test_op(name, size, batches, threads, device, benchmark, tables):
 @pytest.mark.parametrize(
     ("size", "batch"),
     [
-        *((32, 1), (32, 32), (32, 256)),
-        *((96, 1), (96, 32), (96, 256)),
-        *((224, 1), (224, 32), (224, 256)),
-        *((512, 1), (512, 32)),  # a batch of 256 takes the peers ten minutes
+        (32, 1),
+        (32, 32),
+        (32, 256),
+        (96, 1),
+        (96, 32),
+        (96, 256),
+        (224, 1),
+        (224, 32),
+        (224, 256),
+        (512, 1),
+        (512, 32),  # a batch of 256 takes the peers ten minutes
     ],
 )
 def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tables):
@@ -124,14 +131,28 @@ def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tab
         spared[name] = max(best[name], rates[WITHOUT_ARRAYS])
     means = [harmonic_mean(list(rates.values())) for rates in (ours, best, spared)]
     least = min(OPS, key=lambda name: ours[name] / best[name])
-    columns = ("size", "batch", "threads", OURS, "best", "ratio", "least",
-               "best without arrays", "ratio ")  # fmt: skip
+    columns = (
+        "size",
+        "batch",
+        "threads",
+        OURS,
+        "best",
+        "ratio",
+        "least",
+        "best without arrays",
+        "ratio ",
+    )
     tables.get_or_make("Op bank, whole", columns, WHOLE_NOTE).add(
-        f"{size} px", batch, count, f"{means[0]:,.0f}",
-        f"{means[1]:,.0f}", f"{means[0] / means[1]:.1f}×",
+        f"{size} px",
+        batch,
+        count,
+        f"{means[0]:,.0f}",
+        f"{means[1]:,.0f}",
+        f"{means[0] / means[1]:.1f}×",
         f"{least} {ours[least] / best[least]:.2f}×",
-        f"{means[2]:,.0f}", f"{means[0] / means[2]:.1f}×",
-    )  # fmt: skip
+        f"{means[2]:,.0f}",
+        f"{means[0] / means[2]:.1f}×",
+    )
     benchmark.extra_info["ratio"] = means[0] / means[1]
     benchmark.pedantic(call, rounds=3, iterations=1)
 

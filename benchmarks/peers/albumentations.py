@@ -62,11 +62,13 @@ def _transform(name: str):
         "Brightness": lambda: A.ColorJitter(**{**still, "brightness": (value, value)}, p=1),
         "Sharpness": lambda: A.Sharpen(alpha=(0.5, 0.5), lightness=(1, 1), kernel_size=3, p=1),
         "Cutout": lambda: A.CoarseDropout(
-            num_holes_range=(1, 1), hole_height_range=(value, value),
-            hole_width_range=(value, value), p=1,
+            num_holes_range=(1, 1),
+            hole_height_range=(value, value),
+            hole_width_range=(value, value),
+            p=1,
         ),
         "Rotate90": lambda: A.RandomRotate90(p=1),
-    }  # fmt: skip
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return makers[name]() if name in makers else None
