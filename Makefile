@@ -1,5 +1,5 @@
-# Every target sets itself up: a virtual environment in .venv, and in it what the target needs.
-# ARGS goes to the command behind the target:  make test ARGS="tests/test_space.py -x"
+# Every target creates a virtual environment in .venv and installs what it needs.
+# ARGS is passed on to the command of a target:  make test ARGS="tests/test_space.py -x"
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,21 +18,19 @@ test: .venv/.installed-test
 bench: .venv/.installed-bench
 	$(BIN)/python -m pytest benchmarks --results benchmarks/RESULTS.md $(ARGS)
 
-lint: .venv/.installed-ruff
+lint: .venv/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
 
-# pip is the last thing that venv puts in place: without it, an interrupted start is repeated.
+# venv installs pip last: as long as it is missing, an interrupted setup is repeated.
 $(BIN)/pip:
 	$(PYTHON) -m venv .venv
 
-# A stamp for what is installed, so that the next call starts at once.
+# A stamp per installed extra: the next call installs nothing.
 .venv/.installed-search: setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL) --editable .
-	@touch $@
-
-.venv/.installed-ruff: constraints.txt | $(BIN)/pip
-	$(INSTALL) ruff
 	@touch $@
 
 .venv/.installed-%: setup.py constraints.txt | $(BIN)/pip

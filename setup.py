@@ -1,4 +1,4 @@
-"""What is installed with the package; the versions the tests run with are in constraints.txt."""
+"""Package metadata and dependencies; constraints.txt has the versions that CI runs."""
 
 import re
 from pathlib import Path
@@ -6,15 +6,25 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+?)"', (ROOT / "ddas_gpu/__init__.py").read_text())[1]
+(VERSION,) = re.findall(r'__version__ = "(.+?)"', (ROOT / "ddas_gpu/__init__.py").read_text())
 
 CUDA12 = ["cupy-cuda12x>=13", "nvidia-cuda-nvrtc-cu12>=12.3", "nvidia-dali-cuda120>=1.44"]
 CUDA13 = ["cupy-cuda13x>=13.6", "nvidia-cuda-nvrtc>=13,<14", "nvidia-dali-cuda130>=1.52"]
-COCO = ["pycocotools>=2.0.7"]
+# pycocotools computes mAP; safetensors reads backbone weights in that format.
+COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
+# SciPy reads the .mat files of SVHN and of ImageNet's devkit.
+MAT = ["scipy>=1.10"]
+LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
-TEST = [*CUDA13, *COCO, "hypothesis>=6.100", "pytest>=8", "setuptools>=70", "wheel"]
-BENCH = [*CUDA13, "albumentations==2.0.8", "pytest>=8", "pytest-benchmark>=4"]
+TEST = [*CUDA13, *COCO, *MAT, "hypothesis>=6.100", "pytest>=8", "setuptools>=70", "wheel"]
+BENCH = [
+    *CUDA13,
+    "albumentations==2.0.8",
+    "matplotlib>=3.7",
+    "pytest>=8",
+    "pytest-benchmark>=4",
+]
 
 setup(
     name="ddas_gpu",
@@ -34,22 +44,20 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     python_requires=">=3.10",
-    # The kernels have a folder of their own at the top of the repository, but belong to the
-    # package: the launcher reads their text through importlib.resources.
+    # The kernels lie at the top of the repository but are part of the package: the launcher reads
+    # their text through importlib.resources.
     packages=[*find_packages(include=["ddas_gpu", "ddas_gpu.*"]), "ddas_gpu.kernels"],
     package_dir={"ddas_gpu": "ddas_gpu", "ddas_gpu.kernels": "kernels"},
     package_data={
-        "": ["py.typed", "*.css", "*.html", "*.js", "*.json"],
+        "": ["py.typed", "*.css", "*.html", "*.js", "*.json", "*.npz"],
         "ddas_gpu.kernels": ["*.cu", "*.cuh", "*.h", "*.cpp"],
     },
+    entry_points={"console_scripts": ["ddas = ddas_gpu.__main__:main"]},
     zip_safe=False,
     install_requires=[
         "kornia>=0.7.3",
-        "matplotlib>=3.7",
         "numpy>=1.24",
         "pillow>=10",
-        "scikit-learn>=1.3",
-        "scipy>=1.10",
         "torch>=2.4",
         "tqdm>=4.64",
         "tyro>=0.9",
@@ -58,8 +66,10 @@ setup(
         "cuda12": CUDA12,
         "cuda13": CUDA13,
         "coco": COCO,
+        "mat": MAT,
         "test": TEST,
         "bench": BENCH,
-        "dev": sorted({*TEST, *BENCH, "build", "ruff>=0.9"}),
+        "lint": LINT,
+        "dev": sorted({*TEST, *BENCH, *LINT, "build", "pre-commit"}),
     },
 )

@@ -1,7 +1,6 @@
-"""Counting what a step would send to other ranks, and what it computes, on a machine of one.
+"""Counting the bytes that a step communicates, and its operations, in a single process.
 
-The steps are those of the program: only the function that would reduce a tensor over all ranks
-counts its bytes instead.
+The steps are the real ones; only the all-reduce is replaced by a function that counts its bytes.
 """
 
 from __future__ import annotations
@@ -18,16 +17,14 @@ from PIL import Image
 from torch import distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddas_gpu.data import DataSet
-from ddas_gpu.data.clean import AsTheyAre
-from ddas_gpu.data.coco import Annotated
-from ddas_gpu.detection.sets import DetectionSet
-from ddas_gpu.detection.transforms import Square
+from ddas_gpu.data.coco import Annotated, Coco
+from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build
 from ddas_gpu.runs.runner import agreed
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.settings import SearchSettings, preset
+from ddas_gpu.tasks.task import Task, open_task
 
 SCALARS = 64  # numbers; no bucket of a gradient is that small
 
@@ -39,7 +36,7 @@ class _Done:
 
 @dataclass
 class Traffic:
-    """The sizes in bytes of what one rank hands over in a step."""
+    """The sizes in bytes of the collectives of one rank in a step."""
 
     gradients: list[int] = field(default_factory=list)
     scalars: list[int] = field(default_factory=list)
@@ -48,7 +45,7 @@ class Traffic:
 
 @contextmanager
 def counted() -> Iterator[Traffic]:
-    """Counts what is reduced within."""
+    """Count what is reduced inside."""
     traffic = Traffic()
 
     def all_reduce(tensor: torch.Tensor, *_: object, **__: object) -> _Done:
@@ -66,12 +63,13 @@ def counted() -> Iterator[Traffic]:
 
 
 def search_traffic(data: str, policies: int, folder: Path) -> Traffic:
-    """Of a step of a preset's search, on images small enough to be quick on a CPU."""
-    settings = preset(data).replace(batch=2, val_batch=2, policies=policies)
-    settings = settings.replace(train_images=2, val_images=2)
-    sets = _sets(settings, folder)
-    search = Search(settings, settings.search_space(), *sets, ranks=Ranks())
-    search.step()  # what is found out once a model is found out now
+    """Return the traffic of a search step of a preset, on images small enough for a CPU."""
+    settings = preset(data).replace(batch_size=2, val_batch_size=2, policies=policies)
+    settings = settings.replace(train_images=2, val_images=2, image_size=32, decode="once")
+    settings = settings.replace(crop="pad", resize="square")
+    ranks = Ranks()
+    search = Search(settings, settings.search_space(), _task(settings, folder, ranks), ranks=ranks)
+    search.step()  # warm up: some facts of a model are found in the first step
     search.ranks.count = 2
     search.task.ranks = search.ranks
     with counted() as traffic:
@@ -80,24 +78,26 @@ def search_traffic(data: str, policies: int, folder: Path) -> Traffic:
     return traffic
 
 
-def _sets(settings: SearchSettings, folder: Path) -> tuple:
-    generator = np.random.default_rng(0)
-    if settings.data.data != "coco":
+def _task(settings: SearchSettings, folder: Path, ranks: Ranks) -> Task:
+    """Return the preset's task, on two images of noise instead of its data set."""
+    task, generator = open_task(settings, ranks=ranks), np.random.default_rng(0)
+    if task.facts.has_boxes:
+        file = folder / "noise.png"
+        Image.fromarray(generator.integers(0, 256, (64, 64, 3), np.uint8)).save(file)
+        boxes = np.array([[8.0, 8.0, 40.0, 40.0]])
+        one = Annotated(file, 64, 64, boxes, np.array([0]), np.array([1024.0]), np.array([False]))
+        both = Coco([one, one], tuple(map(str, range(80))))
+    else:
         images = generator.integers(0, 256, (2, 32, 32, 3), np.uint8)
         names = tuple(map(str, range(settings.data.classes or 10)))
-        both = DataSet(images, np.array([0, 1]), names, AsTheyAre())
-        return both, both
-    file = folder / "noise.png"
-    Image.fromarray(generator.integers(0, 256, (64, 64, 3), np.uint8)).save(file)
-    boxes = np.array([[8.0, 8.0, 40.0, 40.0]])
-    one = Annotated(file, 64, 64, boxes, np.array([0]), np.array([1024.0]), np.array([False]))
-    names = tuple(map(str, range(80)))
-    both = DetectionSet([one, one], names, Square(64))
-    return both, both
+        both = ImageArrays(images, np.array([0, 1]), names)
+        task.use_statistics(both)
+    task.search_sets = lambda: (both, both)
+    return task
 
 
 def training_bytes(model: str, classes: int) -> tuple[int, int]:
-    """Of a step under DistributedDataParallel: gradients, and the buffers that rank 0 gives out."""
+    """Return the bytes of a step of DistributedDataParallel: gradients, and broadcast buffers."""
     with torch.device("meta"):
         network = build(model, classes)
     sizes = [

@@ -1,8 +1,8 @@
 """Compare the ratios of two benchmark runs: `python benchmarks/compare.py OLD.json NEW.json`.
 
 The files are pytest-benchmark's (`make bench ARGS=--benchmark-json=NEW.json`). Times depend on the
-machine and on who else uses it; ratios to a peer in the same run hardly do. Exits with 1 if one
-fell by more than 15 %.
+machine and its load; ratios to a peer in the same run hardly do. Exits with 1 if a ratio fell by
+more than 15 %.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOLERANCE = 0.15
 
 
 def ratios(file: Path) -> dict[str, float]:
-    """{benchmark: how many times faster than its peer}."""
+    """Return {benchmark: how many times faster than its peer}."""
     try:
         content = json.loads(file.read_text("utf-8"))
         found = {b["fullname"]: b["extra_info"].get("ratio") for b in content["benchmarks"]}
@@ -26,7 +26,7 @@ def ratios(file: Path) -> dict[str, float]:
 
 
 def compare(old: dict[str, float], new: dict[str, float]) -> tuple[list[str], bool]:
-    """A line for each benchmark that both have, the worst first, and whether all held."""
+    """Return a line for each benchmark in both, the worst first, and whether none fell."""
     both = sorted(old.keys() & new.keys(), key=lambda name: new[name] / old[name])
     lines = [f"{new[n] / old[n]:6.2f}  {old[n]:8.2f}× → {new[n]:8.2f}×  {n}" for n in both]
     return lines, all(new[name] >= (1 - TOLERANCE) * old[name] for name in both)

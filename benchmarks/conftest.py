@@ -1,4 +1,4 @@
-"""What all benchmarks share: the tables they fill, shown at the end, and the photographs."""
+"""Fixtures of all benchmarks: the tables, printed at the end, and the photographs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Table:
 
 
 class Tables(dict):
-    """Tables by title, in the order in which they were first asked for."""
+    """Tables by title, in the order of their first use."""
 
     def get_or_make(self, title: str, columns: tuple[str, ...], note: str = "") -> Table:
         return self.setdefault(title, Table(title, columns, note))
@@ -108,7 +108,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 
 
 def machine() -> str:
-    """The processor and the versions that the numbers belong to."""
+    """Return the processor and the package versions."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -137,18 +137,18 @@ def counter(tmp_path_factory) -> Counter:
 
 @pytest.fixture(scope="session")
 def scalar_instructions(counter) -> dict[str, float]:
-    """Instructions a pixel of every op, at 224 px and without vectors."""
+    """The instructions per pixel of every op, at 224 px and without vector units."""
     return {name: counter.a_pixel(name, 224, "scalar") for name in OPS}
 
 
 def shared(name: str) -> Path:
-    """Where an archive of real data lies, if it is there."""
+    """Return the path of an archive of real data, or None."""
     return Path(os.environ.get("DDAS_SHARED") or ROOT.parent / "shared" / "data") / name
 
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory) -> Callable[[str], Path]:
-    """The folder that an archive of real data holds; skips where there is none."""
+    """Return the unpacked folder of an archive of real data; skip if there is none."""
 
     @lru_cache
     def unpack(name: str) -> Path:
@@ -165,7 +165,7 @@ def unpacked(tmp_path_factory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def photographs() -> list[Image.Image]:
-    """32 ImageNet photographs; without the data, noise over ramps stands in for them."""
+    """32 ImageNet photographs; without the data, noise over ramps."""
     archive = shared("imagenet_sample.tar")
     if not archive.is_file():
         rng = np.random.default_rng(0)

@@ -25,12 +25,12 @@ BEGIN, END = "<!-- tables: benchmarks/scaling.py -->\n", "<!-- end of tables -->
 SIZES = (1, 8, 64, 512)
 GPUS_A_MACHINE = 8
 
-# NVIDIA DeepLearningExamples, ResNet-50 v1.5 for PyTorch, one A100 80 GB, images a second. What
-# ResNet-50 reaches is what we take a GPU to compute.
+# NVIDIA DeepLearningExamples, ResNet-50 v1.5 for PyTorch, one A100 80 GB, images per second.
+# All networks are assumed to be as efficient as ResNet-50.
 RESNET50_TF32, RESNET50_MIXED = 938, 2470
-MEMORY = 2039e9  # bytes a second, the A100's data sheet
-DECODED_ON_GPU = 7000  # images a second, NVIDIA's blog on DALI and the A100's JPEG decoder
-CORES_A_GPU = 16  # DGX A100: two EPYC 7742 of 64 cores for eight GPUs
+MEMORY = 2039e9  # bytes per second, the A100's data sheet
+DECODED_ON_GPU = 7000  # images per second, NVIDIA's blog on DALI and the A100's JPEG decoder
+CORES_PER_GPU = 16  # DGX A100: two EPYC 7742 of 64 cores for eight GPUs
 LAUNCH = 5e-6  # seconds to launch a kernel from Python: assumed
 # Seconds of one core for an image, measured on the machine of RESULTS.md: a crop at 32 px and at
 # 224 px ("Training pipelines", without a policy); a COCO image, decoded and resized to 800 px.
@@ -41,7 +41,7 @@ BUCKET = 25 << 20
 
 @dataclass(frozen=True)
 class Fabric:
-    """Links: bytes a second of each GPU within a machine and between machines; seconds a hop."""
+    """Links: bytes per second and GPU within and between machines; seconds per hop."""
 
     name: str
     within: float
@@ -53,31 +53,31 @@ class Fabric:
 # Latencies are those of NCCL's own cost model (src/graph/tuning.cc: base, NVLink, PCI, network).
 BASE = 8.4e-6
 FABRICS = (
-    # nccl-tests reach 230 GB/s of the A100's NVLink 3 (300 GB/s each way); a 200 Gb/s port a GPU.
-    Fabric("NVLink, and InfiniBand of 200 Gb/s a GPU", 230e9, 25e9, 4.0e-6, 14e-6),
+    # nccl-tests reach 230 GB/s of the A100's NVLink 3 (300 GB/s each way); a 200 Gb/s port per GPU.
+    Fabric("NVLink, and InfiniBand of 200 Gb/s per GPU", 230e9, 25e9, 4.0e-6, 14e-6),
     # PCIe 4.0 ×16 has 32 GB/s each way; eight GPUs share one port of 100 Gb/s.
-    Fabric("PCIe 4, and 100 Gb/s a machine", 32e9, 12.5e9 / 8, 4.0e-6, 14e-6),
+    Fabric("PCIe 4, and 100 Gb/s per machine", 32e9, 12.5e9 / 8, 4.0e-6, 14e-6),
 )
 
 
 @dataclass(frozen=True)
 class Work:
-    """A step on one GPU: seconds by what they are spent on, and bytes to reduce."""
+    """A step on one GPU: seconds by stage, and bytes to all-reduce."""
 
     name: str
     computing: float
     reading: float
     augmenting: float
-    messages: tuple[tuple[float, float], ...]  # bytes of a gradient, seconds it can hide behind
+    messages: tuple[tuple[float, float], ...]  # bytes of a gradient, seconds that overlap
     scalars: int  # reductions of a few numbers
-    prefetched: bool  # reading goes on while the network computes
+    prefetched: bool  # reading overlaps with computing
     images: int  # read in a step
     file_bytes: float
     most_ranks: float = math.inf  # that the set has images for
 
 
 def all_reduce(size: float, gpus: int, fabric: Fabric) -> float:
-    """Seconds: rings within a machine, and between machines on every GPU an even part."""
+    """Return the seconds of rings within machines, then between them, an equal part per GPU."""
     if gpus == 1:
         return 0.0
     local = min(gpus, GPUS_A_MACHINE)
@@ -89,14 +89,14 @@ def all_reduce(size: float, gpus: int, fabric: Fabric) -> float:
 
 
 def exposed(size: float, hidden_behind: float, gpus: int, fabric: Fabric) -> float:
-    """Seconds of a gradient's journey that nothing hides: at least those of its last bucket."""
+    """Return the seconds of an all-reduce that nothing overlaps: at least its last bucket's."""
     full, rest = divmod(size, BUCKET)
     journey = full * all_reduce(BUCKET, gpus, fabric) + all_reduce(rest, gpus, fabric)
     return max(all_reduce(rest, gpus, fabric), journey - hidden_behind)
 
 
 def step(work: Work, gpus: int, fabric: Fabric) -> dict[str, float]:
-    """Seconds of a step by what they are spent on."""
+    """Return the seconds of a step by stage."""
     reducing = sum(exposed(*message, gpus, fabric) for message in work.messages)
     reducing += work.scalars * all_reduce(0, gpus, fabric)
     busy = work.computing + work.augmenting + reducing
@@ -110,7 +110,7 @@ def step(work: Work, gpus: int, fabric: Fabric) -> dict[str, float]:
 
 
 def operations(model: str, classes: int, height: int, width: int) -> float:
-    """Floating-point operations of a forward pass of one image; a backward pass has twice that."""
+    """Return the FLOPs of a forward pass of one image; a backward pass has twice as many."""
     with torch.device("meta"):
         network, images = build(model, classes), torch.empty(2, 3, height, width)
     with FlopCounterMode(display=False) as counter:
@@ -119,34 +119,35 @@ def operations(model: str, classes: int, height: int, width: int) -> float:
 
 
 def rate(images_a_second: float) -> float:
-    """Operations a second of a GPU that trains ResNet-50 so fast."""
+    """Return the FLOP/s of a GPU that trains ResNet-50 at this speed."""
     return images_a_second * 3 * operations("resnet-50", 1000, 224, 224)
 
 
 def reading(data: str, images: int) -> float:
-    """Seconds to read and decode images: on the cores of a GPU, or on the GPU if that is faster."""
+    """Return the seconds to read and decode images, on CPU cores or on the GPU, the faster."""
     if not FILE_BYTES[data]:
         return images * CORE_SECONDS[data]
-    on_cores = images * CORE_SECONDS[data] / CORES_A_GPU
+    on_cores = images * CORE_SECONDS[data] / CORES_PER_GPU
     return min(on_cores, images / DECODED_ON_GPU) if data == "imagenet" else on_cores
 
 
 def search(
     data: str, classes: int, height: int, width: int, traffic: Traffic, spread: int = 1
 ) -> Work:
-    """A step of a preset's search, in TF32, with the preset's batches on every GPU.
+    """Return a search step of a preset, in TF32, with the preset's batches on every GPU.
 
-    spread: with the preset's batches dealt to so many GPUs instead.
+    spread: with the preset's batches divided among so many GPUs instead.
     """
     settings = preset(data)
-    batch, val_batch = settings.training.batch // spread, settings.training.val_batch // spread
+    sizes = settings.training
+    batch, val_batch = sizes.batch_size // spread, sizes.val_batch_size // spread
     versions = settings.policy.policies + 1
     one = operations(settings.training.model, classes, height, width) / rate(RESNET50_TF32)
     policies, validation = 3 * versions * batch * one, 3 * val_batch * one
     products = versions * batch * one
     computing = max(policies + validation + products, traffic.launches * LAUNCH)
     slower = computing / (policies + validation + products)
-    read = batch + (val_batch if FILE_BYTES[data] else 0)  # small ones are only copied
+    read = batch + (val_batch if FILE_BYTES[data] else 0)  # small images are only copied
     gradient = sum(traffic.gradients) / 2
     return Work(
         f"{settings.training.model}, {data} search",
@@ -165,11 +166,11 @@ def search(
 
 
 def training(data: str, model: str, classes: int, size: tuple[int, int], batch: int) -> Work:
-    """A step of a training in mixed precision."""
+    """Return a training step in mixed precision."""
     computing = 3 * batch * operations(model, classes, *size) / rate(RESNET50_MIXED)
     gradients, statistics = training_bytes(model, classes)
     return Work(
-        f"{model}, {data} training, {batch} a GPU",
+        f"{model}, {data} training, {batch} per GPU",
         computing,
         reading(data, batch),
         batch * size[0] * size[1] * 12 / MEMORY,
@@ -182,7 +183,7 @@ def training(data: str, model: str, classes: int, size: tuple[int, int], batch: 
 
 
 # Classes, height and width of the images that the search's network sees. COCO's are resized to 800
-# pixels; most of them are 4:3, and sides are filled up to multiples of 32.
+# pixels; most of them are 4:3, and sides are padded to multiples of 32.
 SEARCHES = {"cifar10": (10, 32, 32), "imagenet": (120, 224, 224), "coco": (80, 800, 1088)}
 COLUMNS = ("GPUs", "step", "computing", "reading, decoding", "augmenting", "all-reduce")
 
@@ -202,7 +203,7 @@ def tables() -> list[Table]:
     made = []
     for fabric in FABRICS:
         for work in works:
-            columns = (*COLUMNS, "efficiency", "files read in all", "most beside computing")
+            columns = (*COLUMNS, "efficiency", "files read in total", "largest besides computing")
             table = Table(f"{work.name}: {fabric.name}", columns)
             for gpus in SIZES:
                 table.add(*row(work, gpus, fabric))
@@ -212,8 +213,10 @@ def tables() -> list[Table]:
 
 
 def spread(data: str, traffic: Traffic) -> Table:
-    """The same search, with the same result, on more GPUs: its batch gets smaller on each."""
-    table = Table(f"The {data} preset's own batches, dealt to more GPUs", (*COLUMNS, "speed-up"))
+    """Return the table of the same search, with the same result, on more GPUs."""
+    table = Table(
+        f"The {data} preset's own batches, divided among more GPUs", (*COLUMNS, "speed-up")
+    )
     alone = None
     for gpus in (1, 2, 4, 8, 16, 32):
         work = search(data, *SEARCHES[data], traffic, gpus)

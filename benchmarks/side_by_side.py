@@ -1,6 +1,6 @@
-"""Timing several ways to do one thing so that their ratios can be trusted.
+"""Timing several implementations of the same thing, interleaved.
 
-Machines are shared and noisy: the ways take turns within every round, and what is reported is the
+Machines are shared and noisy: the implementations alternate in every round, and the result is the
 ratio of their medians, with the spread.
 """
 
@@ -17,7 +17,7 @@ ROUND_SECONDS = 0.004  # one way's share of a round; long against the clock, sho
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call."""
+    """Seconds per call."""
 
     median: float
     low: float  # the quartiles
@@ -36,7 +36,7 @@ def wall_seconds(work: Callable[[], object]) -> float:
 
 
 def gpu_seconds(work: Callable[[], object]) -> float:
-    """By the GPU's clock, and until the work is done on all of its streams."""
+    """Measure with the GPU's clock until the work on all of its streams is done."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -56,7 +56,7 @@ clock = wall_seconds  # set to another of CLOCKS by --device
 def take_turns(
     ways: dict[str, Callable[[], object]], rounds: int = 15, round_seconds: float = ROUND_SECONDS
 ) -> dict[str, Timing]:
-    """Time every way, interleaved round by round."""
+    """Time every implementation, interleaved round by round."""
     calls = {}
     for name, way in ways.items():
         way()  # warm caches, compile, allocate

@@ -1,4 +1,4 @@
-"""The bytes that a step sends: the same for any number of policies, but for a few scalars."""
+"""The bytes that a step communicates: independent of the number of policies, except scalars."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """COCO through our pipeline against the same without a policy, and a DataLoader with Pillow.
 
-The rules are those of test_pipelines.py: two threads or two workers each, and the ways take turns.
+As in test_pipelines.py: two threads or two workers each, timed in turns.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch.utils.data import Dataset
 
 from ddas_gpu import SearchSpace, detection_pipeline
 from ddas_gpu.data.coco import Annotated, open_coco
-from ddas_gpu.detection import network_inputs
-from ddas_gpu.detection.transforms import Resize, flipped, resized
+from ddas_gpu.data.decoding import resized
 from ddas_gpu.ops.box_policies import plan_boxes, with_pillow
-from ddas_gpu.pipelines.detection_feed import padded
-from ddas_gpu.pipelines.detection_recipe import open_resize
+from ddas_gpu.pipelines.box_feed import flipped_boxes, padded, resized_boxes
+from ddas_gpu.pipelines.pixels import normalise_and_pad
+from ddas_gpu.pipelines.transform import IMAGENET_MEAN, IMAGENET_STD, Resize, open_resize
 
 pytest.importorskip("nvidia.dali")
 
@@ -55,31 +55,34 @@ def test_coco(coco_images, device, benchmark, tables, name):
 
 
 class PillowBoxes(Dataset):
-    """The standard transform and the policy as Pillow defines it, an image at a time.
+    """The standard transform and the policy in Pillow, one image at a time.
 
-    Boxes are moved by our own code: only the pixels are done in another way.
+    Our own code transforms the boxes; only the pixels are computed by Pillow.
     """
 
     def __init__(self, images: list[Annotated], space: SearchSpace, resize: Resize) -> None:
-        # Many times over, so that epochs, at whose ends workers stop, are long.
+        # Repeated, so that epochs are long: workers stop at their ends.
         self.images, self.space, self.resize = images * 20, space, resize
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitems__(self, indices: list[int]) -> list[tuple[torch.Tensor, np.ndarray]]:
-        """A batch, as the only entry of a list: images of many sizes cannot just be stacked."""
+        """Return a batch as the only entry of a list: images of many sizes cannot be stacked."""
         images, boxes, labels = zip(*(self.one(index) for index in indices), strict=True)
-        return [(network_inputs(images), padded(list(boxes), list(labels))["boxes"])]
+        inputs = normalise_and_pad(images, IMAGENET_MEAN, IMAGENET_STD)
+        return [(inputs, padded(list(boxes), list(labels))["boxes"])]
 
     def one(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         annotated = self.images[index]
         boxes, labels = annotated.objects()
-        image, boxes = resized(annotated.read(), boxes, self.resize)
+        size = self.resize.new_size(annotated.height, annotated.width)
+        image = resized(annotated.read(), size)
+        boxes = resized_boxes(boxes, (annotated.height, annotated.width), size)
         if random.random() < 0.5:
-            image, boxes = flipped(image, boxes)
+            image, boxes = image[:, ::-1], flipped_boxes(boxes, size[1])
         policy = [[random.randrange(len(self.space)) for _ in range(self.space.depth)]]
         seed = random.getrandbits(60)
         plans = plan_boxes([image.shape[:2]], [boxes], [labels], policy, self.space, seed)
-        image = with_pillow(np.ascontiguousarray(image), plans.deeds[0], self.space.fill)
+        image = with_pillow(np.ascontiguousarray(image), plans.steps[0], self.space.fill)
         return image, plans.boxes[0], plans.labels[0]

@@ -23,8 +23,8 @@ MULTIPROCESSORS = {
     100: (2048, 32, 65536, 228 << 10),
     120: (1536, 24, 65536, 100 << 10),
 }
-# From the data sheets: bytes a second of memory, and float operations a second, of which the
-# marketing counts two an instruction.
+# From the data sheets: bytes per second of memory, and FLOP/s, which count a fused multiply-add as
+# two.
 DEVICES = {
     "T4": (320e9, 8.1e12),
     "2080 Ti": (616e9, 13.4e12),
@@ -52,7 +52,7 @@ CALCULATED = (
 
 
 def occupancy(architecture: int, registers: int, shared: int) -> float:
-    """Warps take registers in units of 256."""
+    """Return the occupancy; warps take registers in units of 256."""
     threads, blocks, all_registers, all_shared = MULTIPROCESSORS[architecture]
     size = int(np.prod(BLOCK))
     registers_a_block = size // 32 * -(-registers * 32 // 256) * 256
@@ -93,7 +93,7 @@ def test_traffic(tables):
 def test_calculated_throughput(tables, scalar_instructions):
     columns = ("device", "memory allows", "arithmetic allows", "images/s")
     table = tables.get_or_make("Images a second on a GPU", columns, CALCULATED)
-    # A GPU has no vectors for moving rows: there these ops are gathers like ShearY.
+    # On a GPU these ops are gathers, as ShearY is: it has no vector units for moving rows.
     gather = scalar_instructions["ShearY"]
     a_pixel = 2 * np.mean([max(gather, count) for count in scalar_instructions.values()])
     for device, (bandwidth, operations) in DEVICES.items():

@@ -17,9 +17,17 @@ from ddas_gpu.models import build
 
 OURS, PEERS = "layerwise", ("reference", "jvp")
 COLUMNS = (
-    *("model", "L̂", "batch", "validation", "px"),
-    *("reference, ms", "layerwise", "jvp"),
-    *("copies: reference", "layerwise", "jvp"),
+    "model",
+    "L̂",
+    "batch",
+    "validation",
+    "px",
+    "reference, ms",
+    "layerwise",
+    "jvp",
+    "copies: reference",
+    "layerwise",
+    "jvp",
 )
 NOTE = (
     "Time of a whole step over the reference's, medians of interleaved rounds (quartiles over the "
@@ -38,7 +46,7 @@ def two_threads():
 
 
 def make_step(name: str, policies: int, batch: int, validation: int, size: int, device: str):
-    """A function of the method: one search step of a model of its own."""
+    """Return a function of the method that runs one search step of its own model."""
     torch.manual_seed(0)
     model = build(name, 10).to(device, memory_format=torch.channels_last)  # as in the search
     parameters = dict(model.named_parameters())

@@ -1,6 +1,6 @@
 """How cost grows with the batch, the image, the space, the policies, their depth, and the model.
 
-Each is a picture in benchmarks/growth/; a straight line of slope 1 is linear growth.
+Each is a chart in benchmarks/growth/; a straight line of slope 1 is linear growth.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import pytest
 from side_by_side import take_turns
 
 from ddas_gpu import SearchSpace
-from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import versions
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import open_search
 from ddas_gpu.search.settings import preset
 
 PICTURES = Path(__file__).parent / "growth"
@@ -26,7 +25,7 @@ NOTE = (
 
 
 def call(batch=32, size=32, candidates=52, policies=3, depth=2):
-    """One call with one of the numbers varied."""
+    """Return one call with one of the numbers varied."""
     rng = np.random.default_rng(0)
     space = SearchSpace(SearchSpace.preset("cifar").candidates[:candidates], depth)
     if candidates > 52:
@@ -35,7 +34,7 @@ def call(batch=32, size=32, candidates=52, policies=3, depth=2):
         space = SearchSpace.of(ops, levels.tolist(), depth)
     images = rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8)
     out = np.empty((policies + 1, *images.shape), np.uint8)
-    # Every draw has every kind of op alike, so that only the varied number makes a difference.
+    # Every draw has the same mix of ops, so that only the varied number matters.
     chosen = np.resize(np.arange(8, 52) % len(space), (policies, depth))
     return lambda: versions(images, chosen, space, out=out)
 
@@ -54,23 +53,23 @@ def test_growth(what, benchmark, tables):
     values = GROWTH[what]
     batch = {"batch": 8} if what == "size" else {}
     ways = {value: call(**{what: value}, **batch) for value in values}
-    power = 2 if what == "size" else 1  # a size is a side
+    power = 2 if what == "size" else 1  # the size is a side length
     label = what if what != "size" else "pixels (side)"
     record(label, what, ways, power, benchmark, tables)
 
 
 def test_growth_with_the_model(device, benchmark, tables):
-    """Whole search steps of wider and wider networks, by how many weights they have."""
+    """Time whole search steps of wider and wider networks, by their number of weights."""
     ways = {}
     for width in (1, 2, 3, 4):
         settings = preset("digits").replace(model=f"wrn-10-{width}", policies=3)
-        search = Search(settings, settings.search_space(), *proxy_sets(settings.data, 0), device)
+        search = open_search(settings, device=device)
         ways[sum(weight.numel() for weight in search.weights)] = search.step
     record("weights (search step)", "weights", ways, 1, benchmark, tables, rounds=3)
 
 
 def record(label: str, what: str, ways: dict, power: int, benchmark, tables, rounds=7) -> None:
-    """Time the ways, {value: call}; a line of the table and a picture."""
+    """Time {value: call}; add a row to the table and write a chart."""
     values = tuple(ways)
     times = take_turns({str(value): way for value, way in ways.items()}, rounds)
     seconds = np.array([times[str(value)].median for value in values])

@@ -1,4 +1,4 @@
-"""How far every op of the CPU target is from a copy, in instructions."""
+"""The instructions of every op of the CPU target, relative to a copy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def test_instructions(counter, scalar_instructions, tables):
         small, large = (counter.a_pixel(name, side) for side in (32, 224))
         moved = 9 if looks_first(name) else 6
         table.add(
-            name, f"{small:.2f}", f"{large:.2f}", f"{large / copy:.1f}", moved,
-            f"{scalar:.1f}", f"{scalar / moved:.1f}",
-        )  # fmt: skip
+            name,
+            f"{small:.2f}",
+            f"{large:.2f}",
+            f"{large / copy:.1f}",
+            moved,
+            f"{scalar:.1f}",
+            f"{scalar / moved:.1f}",
+        )

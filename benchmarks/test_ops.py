@@ -1,4 +1,4 @@
-"""The op bank against what people use today: every op by itself, and the whole bank."""
+"""The op bank against other libraries: every op, and the whole bank."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHOLE_NOTE = (
 
 @pytest.fixture
 def threads():
-    """Sets the threads of the op bank for a test."""
+    """Set the threads of the op bank for a test."""
     before = ddas_gpu.ops.get_num_threads()
     yield ddas_gpu.set_num_threads
     ddas_gpu.set_num_threads(before)
@@ -46,7 +46,7 @@ def threads():
 
 @pytest.fixture(scope="module")
 def batches(photographs):
-    """(batch, size) -> that many photographs of that size."""
+    """A function of (batch, size) that returns so many photographs of that size."""
 
     def make(batch: int, size: int) -> np.ndarray:
         few = np.stack([np.asarray(photo.resize((size, size))) for photo in photographs[:batch]])
@@ -56,7 +56,7 @@ def batches(photographs):
 
 
 def input_and_output(images: np.ndarray, device: str) -> tuple[Any, Any]:
-    """The batch where it is to be augmented, and memory for the result."""
+    """Return the batch on the device, and memory for the result."""
     if device == "cpu":
         return images, np.empty_like(images)
     moved = torch.from_numpy(images).to(device)
@@ -99,10 +99,17 @@ def test_op(name, size, batches, threads, device, benchmark, tables):
 @pytest.mark.parametrize(
     ("size", "batch"),
     [
-        *((32, 1), (32, 32), (32, 256)),
-        *((96, 1), (96, 32), (96, 256)),
-        *((224, 1), (224, 32), (224, 256)),
-        *((512, 1), (512, 32)),  # 256 of them take the peers ten minutes
+        (32, 1),
+        (32, 32),
+        (32, 256),
+        (96, 1),
+        (96, 32),
+        (96, 256),
+        (224, 1),
+        (224, 32),
+        (224, 256),
+        (512, 1),
+        (512, 32),  # a batch of 256 takes the peers ten minutes
     ],
 )
 def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tables):
@@ -124,25 +131,39 @@ def test_whole_bank(size, batch, count, batches, threads, device, benchmark, tab
         spared[name] = max(best[name], rates[WITHOUT_ARRAYS])
     means = [harmonic_mean(list(rates.values())) for rates in (ours, best, spared)]
     least = min(OPS, key=lambda name: ours[name] / best[name])
-    columns = ("size", "batch", "threads", OURS, "best", "ratio", "least",
-               "best without arrays", "ratio ")  # fmt: skip
+    columns = (
+        "size",
+        "batch",
+        "threads",
+        OURS,
+        "best",
+        "ratio",
+        "least",
+        "best without arrays",
+        "ratio ",
+    )
     tables.get_or_make("Op bank, whole", columns, WHOLE_NOTE).add(
-        f"{size} px", batch, count, f"{means[0]:,.0f}",
-        f"{means[1]:,.0f}", f"{means[0] / means[1]:.1f}×",
+        f"{size} px",
+        batch,
+        count,
+        f"{means[0]:,.0f}",
+        f"{means[1]:,.0f}",
+        f"{means[0] / means[1]:.1f}×",
         f"{least} {ours[least] / best[least]:.2f}×",
-        f"{means[2]:,.0f}", f"{means[0] / means[2]:.1f}×",
-    )  # fmt: skip
+        f"{means[2]:,.0f}",
+        f"{means[0] / means[2]:.1f}×",
+    )
     benchmark.extra_info["ratio"] = means[0] / means[1]
     benchmark.pedantic(call, rounds=3, iterations=1)
 
 
 def peer_calls(name: str, images: np.ndarray, device: str, threads: int = 1) -> dict[str, Call]:
-    """What each peer that has the op does to the batch."""
+    """Return a call for each peer that has the op."""
     peers = {**IMAGE_PEERS, **batch_peers(device), WITHOUT_ARRAYS: pillow_without_arrays}
     made = {peer: make(name, images, threads) for peer, make in peers.items()}
     return {peer: call for peer, call in made.items() if call is not None}
 
 
 def counted(name: str, ways: dict[str, object]) -> list[str]:
-    """The peers that do this op."""
+    """Return the peers that have this op."""
     return [peer for peer in PEERS if peer in ways and (peer, name) != WITHOUT_WORK]

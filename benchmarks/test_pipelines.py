@@ -1,7 +1,7 @@
 """Training pipelines against the same without a policy, DALI's RandAugment, and DataLoaders.
 
-Two threads or two workers each. The ways take turns; a turn begins when the machine has come to
-rest and the batches made ahead are used up, so that no way works in another's time.
+Two threads or two workers each, timed in turns. A turn begins when the machine is idle and the
+prefetched batches are used up, so that none works in another's time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from side_by_side import Timing, repeat, take_turns
 from torch.utils.data import DataLoader, Dataset
 
 from ddas_gpu import PolicySchedule, SearchSpace, set_num_threads, training_pipeline
-from ddas_gpu.data.folder import FolderSource
+from ddas_gpu.data.folder import open_folder
 from ddas_gpu.ops import OPS
 from ddas_gpu.ops.records import steps_of
-from ddas_gpu.pipelines.images import IMAGENET_DEVIATION, IMAGENET_MEAN
+from ddas_gpu.pipelines.transform import IMAGENET_MEAN, IMAGENET_STD
 
 pytest.importorskip("nvidia.dali")
 
 THREADS = 2
 DALI_DEVICES = {"cpu": "cpu", "cuda": "gpu"}
-MANY = 10_000  # epochs: no way comes to an end
+MANY = 10_000  # epochs: none comes to its end
 NOTE = (
     "Images a second (median, quartiles) with 2 threads or 2 workers. Every image gets a policy of "
     "two ops drawn evenly (p_tp = 1, the most work there can be) unless the row says otherwise. "
@@ -116,12 +116,12 @@ class DaliWay:
         self.pipeline = pipeline
 
     def seconds(self, batches: int) -> float:
-        """For so many batches, in the midst of many."""
-        repeat(self.pipeline.run, self.pipeline.prefetch_queue_depth + 1)  # made in the pause
+        """Return the seconds of so many batches in the middle of an epoch."""
+        repeat(self.pipeline.run, self.pipeline.prefetch_queue_depth + 1)  # prefetched in the pause
         return side_by_side.clock(partial(repeat, self.pipeline.run, batches))
 
     def work(self, batches: int) -> float:
-        """Seconds of processors, all threads together."""
+        """Return the CPU seconds of all threads."""
         come_to_rest()
         start = time.process_time()
         repeat(self.pipeline.run, batches)
@@ -130,7 +130,7 @@ class DaliWay:
 
 
 class LoaderWay:
-    """A DataLoader with workers, and the way of its batches to the device."""
+    """A DataLoader with workers, and the copy of its batches to the device."""
 
     def __init__(self, dataset: Dataset, batch: int, device: str) -> None:
         self.dataset, self.batch, self.device = dataset, batch, device
@@ -145,7 +145,7 @@ class LoaderWay:
             drop_last=True,
             pin_memory=self.device == "cuda",
         )
-        # The workers finish side by side: whole rounds of them, before and within what is timed.
+        # Workers finish at the same time: use whole rounds of them, before and while timing.
         assert batches % THREADS == 0
         ahead = (loader.prefetch_factor + 1) * THREADS
         assert len(loader) >= ahead + batches
@@ -159,7 +159,7 @@ class LoaderWay:
         return side_by_side.clock(partial(repeat, one_batch, batches))
 
     def work(self, batches: int) -> float:
-        """What the workers do, done here by one thread."""
+        """Return the CPU seconds of the workers' job on one thread here."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         stream = iter(DataLoader(self.dataset, self.batch, shuffle=True))
@@ -207,7 +207,7 @@ def compare(
 
 
 def come_to_rest() -> None:
-    """Wait until this process's threads have nothing left to do."""
+    """Wait until the threads of this process are idle."""
     busy = True
     while busy:
         before = time.process_time()
@@ -216,16 +216,16 @@ def come_to_rest() -> None:
 
 
 def with_rand_augment(folder: Path, batch: int, device: str):
-    """Our own graph with DALI's RandAugment in the place of the policy node."""
+    """Return our graph with DALI's RandAugment in place of the policy node."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali.auto_aug import rand_augment
     from nvidia.dali.pipeline import do_not_convert
 
     from ddas_gpu.pipelines import graph
-    from ddas_gpu.pipelines.building import prepare
+    from ddas_gpu.pipelines.api import prepare
 
     feed, order = prepare(folder, training=True, batch_size=batch, epochs=MANY)
-    feed.epochs = order
+    feed.order = order
 
     gpu = device == "cuda"
     where = {"num_threads": THREADS, "device_id": 0 if gpu else None}
@@ -234,9 +234,9 @@ def with_rand_augment(folder: Path, batch: int, device: str):
     def define():
         given = do_not_convert(graph.given_by_host)(feed)
         encoded = fn.io.file.read(given["paths"])
-        images = do_not_convert(graph.random_part)(encoded, given, feed.recipe, gpu)
-        images = rand_augment.rand_augment(images, n=2, m=10, shape=feed.recipe.size)
-        return do_not_convert(graph.finish)(images, None, feed.recipe), given["labels"]
+        images = do_not_convert(graph.random_part)(encoded, given, feed.transform, gpu)
+        images = rand_augment.rand_augment(images, n=2, m=10, shape=feed.transform.size)
+        return do_not_convert(graph.normalise)(images, feed.transform.output), given["labels"]
 
     return define()
 
@@ -268,9 +268,9 @@ class WithPillow(Dataset):
 
 class PillowFiles(WithPillow):
     def __init__(self, folder: Path, space: SearchSpace) -> None:
-        super().__init__(space, IMAGENET_MEAN, IMAGENET_DEVIATION)
-        source = FolderSource(folder)
-        # Many times over, so that epochs, at whose ends workers stop, are long.
+        super().__init__(space, IMAGENET_MEAN, IMAGENET_STD)
+        source = open_folder(folder)
+        # Repeated, so that epochs are long: workers stop at their ends.
         self.files, self.labels = source.files * 20, np.tile(source.labels, 20)
 
     def __len__(self) -> int:

@@ -56,7 +56,7 @@ def test_policy_step(size, photographs, device, benchmark, tables):
 
 
 def with_pillow(images: torch.Tensor, policies: np.ndarray) -> torch.Tensor:
-    """As a straightforward program does it."""
+    """Do it as a straightforward program does."""
     steps, results = steps_of(SPACE), [images]
     draws = draw(0, np.arange(len(images)), SPACE.depth)
     for policy in policies:
@@ -74,7 +74,7 @@ def with_pillow(images: torch.Tensor, policies: np.ndarray) -> torch.Tensor:
 
 
 def dali(arrays: np.ndarray, device: str):
-    """Runs of a pipeline whose batch is the three copies."""
+    """Run a pipeline whose batch is the three copies."""
     from nvidia.dali import pipeline_def
     from nvidia.dali.auto_aug import rand_augment
     from nvidia.dali.pipeline import do_not_convert
@@ -98,7 +98,7 @@ def dali(arrays: np.ndarray, device: str):
 
 
 def kornia(images: torch.Tensor):
-    """kornia's RandAugment on the three copies at once."""
+    """Run kornia's RandAugment on the three copies at once."""
     from kornia.augmentation.auto import RandAugment
 
     augment = RandAugment(n=SPACE.depth, m=10)

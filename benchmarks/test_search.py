@@ -1,4 +1,4 @@
-"""Whole search steps, and the same steps as a straightforward program would take them."""
+"""Whole search steps, against a straightforward implementation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from side_by_side import take_turns
 from torch.nn import functional as F
 
 from ddas_gpu.cli.shell import keep_freed_memory
-from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import OPS
 from ddas_gpu.ops.draws import draw
 from ddas_gpu.ops.records import steps_of
-from ddas_gpu.search.algorithm import Search, rewards
+from ddas_gpu.search.algorithm import Search, open_search, rewards
 from ddas_gpu.search.settings import preset
 
 NOTE = (
@@ -42,9 +41,8 @@ def test_cifar10(unpacked, device, benchmark, tables):
 
 
 def compare_steps(scale, settings, device, benchmark, tables, rounds) -> None:
-    space, sets = settings.search_space(), proxy_sets(settings.data, 0)
     keep_freed_memory()
-    search, plain = (Search(settings, space, *sets, device) for _ in range(2))
+    search, plain = (open_search(settings, device=device) for _ in range(2))
     plain.model.to(memory_format=torch.contiguous_format)
     metrics = []
     ways = {
@@ -67,13 +65,15 @@ def compare_steps(scale, settings, device, benchmark, tables, rounds) -> None:
 
 
 def straightforward_step(search: Search) -> None:
-    """Algorithm 1 without any of our machinery but the data and α."""
+    """Take a step of Algorithm 1 with only the data and α of the package."""
     step, model, weights = search.steps, search.model, search.weights
-    clean, labels = search.training_batch(step)
+    batch = search.batches.batch(step)
+    clean, labels, task = batch.images, batch.labels, search.task
     policies = search.draw_policies(step)
     gradients = []
     for pixels in [clean, *(with_pillow(clean, policy, search, step) for policy in policies)]:
-        loss = F.cross_entropy(model(search.task.normalise(pixels).contiguous()), labels)
+        inputs, _ = task.validation_inputs(batch._replace(images=pixels))
+        loss = F.cross_entropy(model(inputs.contiguous()), labels)
         gradients.append(torch.autograd.grad(loss, weights))
     shares = search.parameters.weights(policies).tolist()
     combined = [
@@ -81,7 +81,7 @@ def straightforward_step(search: Search) -> None:
         for each in zip(*gradients, strict=True)
     ]
     search.descend(dict(zip(search.names, combined, strict=True)), search.learning_rate(step))
-    inputs, targets = search.validation_batch(step)
+    inputs, targets = task.validation_inputs(search.validation_batches.batch(step))
     _, direction = search.validation_gradient(inputs.contiguous(), targets)
     flat = torch.cat([direction[name].flatten() for name in search.names])
     dots = torch.stack([torch.cat([g.flatten() for g in each]) @ flat for each in gradients])

@@ -1,4 +1,4 @@
-"""Start-up: what a user waits for before anything happens."""
+"""Start-up time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_start(benchmark, tables):
 
 @pytest.mark.parametrize("module", ["torch", "nvidia.dali", "cupy", "kornia"])
 def test_help_leaves_heavy_packages_alone(module):
-    """What the numbers above rest on."""
+    """The times above depend on it."""
     code = (
         "import sys, runpy; sys.argv = ['search', '--help']\n"
         "try: runpy.run_module('ddas_gpu.search', run_name='__main__')\n"

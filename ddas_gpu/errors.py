@@ -1,4 +1,4 @@
-"""What went wrong, in one sentence."""
+"""Exceptions, and their messages in one sentence."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import errno
 
 
 class Diverged(ArithmeticError):
-    """A loss is no longer a number; going on would only poison what was learned."""
+    """A loss or a weight is not finite; continuing would corrupt the result."""
 
     on_all_ranks = True
 
 
 class Refused(ValueError):
-    """What the ranks of a run found out together: every one of them raises it."""
+    """An error that every rank of a run raises."""
 
     on_all_ranks = True
 
 
 class LostContact(ConnectionError):
-    """Another rank is gone, or has not answered for too long."""
+    """Another rank has ended or did not answer within the timeout."""
 
 
 def sentence(error: Exception) -> str:
-    """One line that says what is wrong and what to do."""
+    """Return one line that says what is wrong and what to do."""
     if isinstance(error, OSError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

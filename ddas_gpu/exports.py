@@ -1,5 +1,10 @@
-"""The names that files written by `ddas export` import."""
+"""The policy of one epoch for other libraries. Files that the export command wrote import this."""
 
-from ddas_gpu.export import dali_policy, load_albumentations, save_albumentations
+from ddas_gpu.export.albumentations_policy import (
+    albumentations_policy,
+    load_albumentations,
+    save_albumentations,
+)
+from ddas_gpu.export.dali_policy import dali_policy
 
-__all__ = ["dali_policy", "load_albumentations", "save_albumentations"]
+__all__ = ["albumentations_policy", "dali_policy", "load_albumentations", "save_albumentations"]

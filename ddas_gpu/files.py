@@ -1,4 +1,4 @@
-"""Writing a file all at once, or not at all."""
+"""Atomic writes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Put `content` at `path`; whoever looks sees the old file or the new one, never a part.
+    """Write `content` to `path`; readers see the old file or the new one, never a part.
 
-    The temporary file lies in the same folder, because renaming is atomic only within a file
-    system, and it is on the disk before the rename, so that not even a power cut leaves a part.
+    The temporary file is in the same folder, because a rename is atomic only within a file system,
+    and is flushed to disk before the rename, so that even a power cut leaves no partial file.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.part")

@@ -1,4 +1,4 @@
-"""What a search finds: the probabilities of augmenting and of each candidate, epoch by epoch."""
+"""The result of a search: the probabilities of augmenting and of each candidate, by epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ class PolicySchedule:
     """Entry t holds the probabilities after epoch t of the search.
 
     `p_tp` (T,) is the probability to augment an image at all, `p_o` (T, K) that of each
-    candidate of `space`; both float64. `settings` is whatever the search wants remembered.
+    candidate of `space`; both float64. `settings` is free-form JSON that the search adds.
+
+    >>> space = SearchSpace.of(["Invert", "Blur"])
+    >>> schedule = PolicySchedule(space, [0.2, 0.4], [[0.5, 0.5], [0.7, 0.3]])
+    >>> schedule.at(epoch=3, total_epochs=4)
+    (0.4, array([0.7, 0.3]))
     """
 
     space: SearchSpace
@@ -39,7 +44,7 @@ class PolicySchedule:
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
         p_tp, p_o = self.p_tp, self.p_o
         if p_tp.ndim != 1 or p_tp.size == 0:
-            raise ValueError(f"p_tp has one number an epoch, not the shape {p_tp.shape}")
+            raise ValueError(f"p_tp has one number per epoch, not the shape {p_tp.shape}")
         if p_o.shape != (len(p_tp), len(self.space)):
             raise ValueError(
                 f"p_o has the shape {p_o.shape}, but {len(p_tp)} epochs of a space of "
@@ -64,7 +69,7 @@ class PolicySchedule:
         return self.to_json() == other.to_json()
 
     def at(self, epoch: int, total_epochs: int) -> tuple[float, np.ndarray]:
-        """(p_tp, p_o) for `epoch`, counted from 0, of a training of `total_epochs`.
+        """Return (p_tp, p_o) for `epoch`, counted from 0, of a training of `total_epochs`.
 
         Nearest neighbour by the middle of the epoch: entry ⌊(epoch + ½) · T / total_epochs⌋. A
         training of T epochs replays the schedule entry by entry; a longer one repeats entries
@@ -78,7 +83,7 @@ class PolicySchedule:
         return float(self.p_tp[entry]), self.p_o[entry].copy()
 
     def smoothed(self, size: int) -> PolicySchedule:
-        """With p_tp under a mean filter of `size` entries (F_s in the paper); p_o stays.
+        """Return a copy with p_tp under a mean filter of `size` entries (F_s in the paper).
 
         The window of entry t is t - ⌊size/2⌋ … t - ⌊size/2⌋ + size - 1: centred, and an even
         size reaches one further back. At the ends the mean is over the entries there are.
@@ -101,7 +106,7 @@ class PolicySchedule:
 
     @classmethod
     def from_json(cls, content: Any) -> PolicySchedule:
-        """Inverse of `to_json`; a ValueError says what is wrong with anything else."""
+        """Invert `to_json`; raise a ValueError that says what is wrong with anything else."""
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f'not a policy: the file must start with "format": "{FORMAT}"')
         if content.get("version") != VERSION:
@@ -118,17 +123,21 @@ class PolicySchedule:
         return cls(space, content["p_tp"], content["p_o"], settings)
 
     def save(self, path: str | Path) -> None:
-        """Write the schedule as JSON, an epoch a line, with the versions that made it."""
+        """Write the schedule as JSON."""
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of policy.json: one line per epoch, and the versions that made it."""
         content = self.to_json() | {"versions": versions()}
         rows = ",\n    ".join(json.dumps(row) for row in content["p_o"])
         lines = {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
         lines["p_o"] = f"[\n    {rows}\n  ]"
         text = ",\n".join(f'  "{key}": {line}' for key, line in lines.items())
-        write_atomically(path, f"{{\n{text}\n}}\n".encode())
+        return f"{{\n{text}\n}}\n".encode()
 
     @classmethod
     def load(cls, path: str | Path) -> PolicySchedule:
-        """A schedule from a file that `save` wrote."""
+        """Read a schedule that `save` wrote."""
         content = Path(path).read_bytes()
         try:
             return cls.from_json(json.loads(content))
@@ -139,7 +148,7 @@ class PolicySchedule:
 
     @classmethod
     def from_released(cls, path: str | Path) -> PolicySchedule:
-        """A policy the authors published as .npy; see `ddas_gpu.released`."""
+        """Read a policy that the authors published as .npy; see `ddas_gpu.released`."""
         p_tp, p_o = read_released(path)
         try:
             settings = {"released": Path(path).name}
@@ -160,7 +169,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 def versions() -> dict[str, str]:
-    """The versions that decide what a run computes."""
+    """Return the package versions that a run's result depends on."""
     from importlib.metadata import version
 
     from ddas_gpu import __version__

@@ -1,4 +1,4 @@
-"""The policies the authors published: .npy files around a pickled dict."""
+"""Reading the authors' published policies: .npy files that hold a pickled dict."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HEADERS = {
 
 
 def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
-    """p_tp (T,) and p_o (T, 52) of a published CIFAR policy, over the "cifar" space.
+    """Return p_tp (T,) and p_o (T, 52) of a published CIFAR policy over the "cifar" space.
 
     `dis_ps` holds p_o at the *start* of each of the 20 epochs: the first row is uniform. `tps`
     holds p_tp, already smoothed, at the same moments (the first is the initial 0.35) and once
     more after the last epoch. Only the moments that both have are returned, so entry t is what
-    the search used *in* epoch t, where a schedule of ours holds what it had *after* epoch t.
+    the search used *in* epoch t, whereas our schedules hold the values *after* epoch t.
     """
     path = Path(path)
     content = restricted_load(_pickled(path), path)
@@ -38,13 +38,13 @@ def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
         return p_tp, p_o
     except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
         raise ValueError(
-            f"{path} is not a released policy, a dict with `dis_ps` of 52 probabilities an epoch "
+            f"{path} is not a released policy, a dict with `dis_ps` of 52 probabilities per epoch "
             f"and `tps`: {error}"
         ) from None
 
 
 def _pickled(path: Path) -> bytes:
-    """The pickle inside an .npy file of one Python object."""
+    """Return the pickle inside an .npy file of one Python object."""
     file = io.BytesIO(path.read_bytes())
     try:
         read_header = HEADERS[np.lib.format.read_magic(file)]

@@ -1,4 +1,4 @@
-"""`python -m ddas_gpu.scan ROOT`: name the images that cannot be read."""
+"""`python -m ddas_gpu.scan ROOT`: list the images that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ PROGRAM = "python -m ddas_gpu.scan"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code.
+    """Run the command; return the exit code.
 
-    0 all images can be read, 1 some cannot and are listed, 2 something else was wrong.
+    0: all images can be read; 1: some cannot and are listed; 2: something else was wrong.
     """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Name the images that are damaged.")
-    parser.add_argument("root", type=Path, help="a folder with a folder of images a class")
-    parser.add_argument("--threads", type=int, help="by default as many as the cores we may use")
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="List the images that cannot be read."
+    )
+    parser.add_argument("root", type=Path, help="a folder with one folder of images per class")
+    parser.add_argument("--threads", type=int, help="by default as many as available cores")
     options = parser.parse_args(argv)
     try:
         bad = scan_images(options.root, threads=options.threads)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.table import Argument, PixelScale, Primitive
+from ddas_gpu.ops.table import Argument, PixelScale
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SearchSpace(Sequence[Candidate]):
     candidates: tuple[Candidate, ...]
     depth: int = 2
     scale: PixelScale = PixelScale()
-    fill: int = 0  # the grey that comes from outside the image, and that Cutout leaves
+    fill: int = 0  # the grey of pixels from outside the image, and of Cutout's holes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
@@ -72,7 +72,7 @@ class SearchSpace(Sequence[Candidate]):
         scale: PixelScale = PixelScale(),
         fill: int = 0,
     ) -> SearchSpace:
-        """Every op in the order given; those with a magnitude once at each level."""
+        """Return every op in the order given; those with a magnitude once at each level."""
         levels = tuple(levels)
         candidates = []
         for name in ops:
@@ -86,7 +86,7 @@ class SearchSpace(Sequence[Candidate]):
 
     @classmethod
     def preset(cls, name: str) -> SearchSpace:
-        """The paper's spaces and ours for the digits: see `PRESETS`."""
+        """Return a space of `PRESETS`: the paper's, and one for the digits."""
         if name not in PRESETS:
             raise ValueError(f"unknown preset {name!r}; there are: {', '.join(PRESETS)}")
         return cls.of(**PRESETS[name])
@@ -95,7 +95,7 @@ class SearchSpace(Sequence[Candidate]):
     def __getitem__(self, index: int) -> Candidate: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
         return self.candidates[index]
 
     def __len__(self) -> int:
@@ -105,10 +105,12 @@ class SearchSpace(Sequence[Candidate]):
         return iter(self.candidates)
 
     def argument(self, index: int) -> Argument:
-        """The concrete argument of candidate `index`, before any random sign."""
+        """Return the argument of candidate `index`, before any random sign."""
         candidate = self.candidates[index]
         law = find_any(candidate.op).op.law
-        return None if law is None else law(candidate.level, self.scale)
+        if law is None or candidate.level is None:
+            return None
+        return law(candidate.level, self.scale)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -120,7 +122,7 @@ class SearchSpace(Sequence[Candidate]):
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> SearchSpace:
-        """Inverse of `to_json`; also takes the short form {"ops": [...], "levels": [...]}."""
+        """Invert `to_json`; the short form {"ops": [...], "levels": [...]} is accepted as well."""
         try:
             scale = PixelScale(**content.get("scale", {}))
             depth, fill = content.get("depth", 2), content.get("fill", 0)
@@ -136,7 +138,7 @@ class SearchSpace(Sequence[Candidate]):
 
     @classmethod
     def load(cls, path: str | Path) -> SearchSpace:
-        """A space from a JSON file."""
+        """Read a space from a JSON file."""
         try:
             return cls.from_json(json.loads(Path(path).read_text("utf-8")))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -144,36 +146,57 @@ class SearchSpace(Sequence[Candidate]):
 
 
 def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None:
-    """A ValueError if one of these candidates and data with or without boxes do not go together.
+    """Raise a ValueError if a candidate does not suit data with, or without, boxes.
 
-    where: what the candidates come from, for the message.
+    where: the origin of the candidates, for the message.
     """
     for op in dict.fromkeys(candidate.op for candidate in space):
         found = find_any(op)
         if found.reach is not Reach.IMAGE and not has_boxes:
             raise ValueError(f"{where}: {op} needs boxes, which --data coco has")
-        moves = found.op.primitive is Primitive.GATHER
+        moves = found.op.matrix is not None
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(
                 f"{where}: {op} moves pixels away from their boxes; detection has ops "
-                "that take them along, such as Rotate_BBox"
+                "that transform both, such as Rotate_BBox"
             )
 
 
-# The order is that of the authors' released policies: first the ops without a magnitude, then the
+# In the order of the authors' released policies: first the ops without a magnitude, then the
 # others, each at every level.
 PLAIN = ("Identity", "FlipLR", "FlipUD", "AutoContrast", "Equalize", "Invert", "Blur", "Smooth")
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY")
 TONES = ("Solarize", "Color", "Contrast", "Brightness", "Sharpness")
 CLASSIFICATION = (*PLAIN, "Rotate", "Posterize", *GEOMETRIC, *TONES)
 
-# Colours for the whole image, moves with the boxes, and ops on what is inside the boxes.
+# Ops on the colours of the image, geometric ops that move the boxes, and ops inside the boxes.
 DETECTION = (
-    *("Identity", "AutoContrast", "Equalize", "Posterize", "Solarize", "SolarizeAdd"),
-    *("Color", "Contrast", "Brightness", "Sharpness", "Cutout", "BBox_Cutout"),
-    *(f"{name}_BBox" for name in ("Rotate", *GEOMETRIC)),
-    *(f"{name}_Only_BBoxes" for name in ("Rotate", *GEOMETRIC, "Flip")),
-    *(f"{name}_Only_BBoxes" for name in ("Solarize", "Equalize", "Cutout")),
+    "Identity",
+    "AutoContrast",
+    "Equalize",
+    "Posterize",
+    "Solarize",
+    "SolarizeAdd",
+    "Color",
+    "Contrast",
+    "Brightness",
+    "Sharpness",
+    "Cutout",
+    "BBox_Cutout",
+    "Rotate_BBox",
+    "ShearX_BBox",
+    "ShearY_BBox",
+    "TranslateX_BBox",
+    "TranslateY_BBox",
+    "Rotate_Only_BBoxes",
+    "ShearX_Only_BBoxes",
+    "ShearY_Only_BBoxes",
+    "TranslateX_Only_BBoxes",
+    "TranslateY_Only_BBoxes",
+    "Flip_Only_BBoxes",
+    "Solarize_Only_BBoxes",
+    "Equalize_Only_BBoxes",
+    "Cutout_Only_BBoxes",
 )
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -190,7 +213,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scale": PixelScale(translate=250, cutout=100),
         "fill": 128,
     },
-    # The same idea with boxes.
+    # "sanity" for detection.
     "coco-sanity": {
         "ops": [name.replace("Rotate_BBox", "Rotate90_BBox") for name in DETECTION],
         "levels": (2,),
@@ -198,7 +221,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scale": PixelScale(translate=250, cutout=100),
         "fill": 128,
     },
-    # The paper replaces Rotate by Rotate90, with one magnitude and one op a policy.
+    # The paper replaces Rotate by Rotate90, with one magnitude and one op per policy.
     "sanity": {
         "ops": (*PLAIN, "Rotate90", "Posterize", *GEOMETRIC, *TONES),
         "levels": (2,),

@@ -1,7 +1,7 @@
 """Randomness as a pure function of (seed, purpose, position).
 
-Nothing in a search keeps the state of a generator: whoever knows the seed and the step knows
-every draw. So runs repeat, and a resumed run draws what the uninterrupted one would have.
+No generator keeps state between steps: the seed and the step determine every draw. So runs are
+repeatable, and a resumed run draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Stream(IntEnum):
-    """What a draw is for; streams never share numbers."""
+    """The purpose of a draw; streams are independent."""
 
     SPLIT = auto()
     WEIGHTS = auto()
@@ -26,10 +26,10 @@ class Stream(IntEnum):
 
 
 def generator(seed: int, stream: Stream, *position: int) -> np.random.Generator:
-    """The generator for one purpose at one position, such as (epoch,) or (step,)."""
+    """Return the generator for one purpose at one position, such as (epoch,) or (step,)."""
     return np.random.default_rng([seed, stream, *position])
 
 
 def number(seed: int, stream: Stream, *position: int) -> int:
-    """A 63-bit seed for libraries that bring their own generators."""
+    """Return a 63-bit seed for libraries that have their own generators."""
     return int(generator(seed, stream, *position).integers(2**63))

@@ -1,4 +1,4 @@
-"""The policy for trainers that keep their own data set and DataLoader."""
+"""The policy as a transform, for trainers with their own data set and DataLoader."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from ddas_gpu.policy import PolicySchedule
 
 
 class PolicyTransform:
-    """Augments one image, with the probabilities of the present epoch.
+    """Augments one image with the probabilities of the current epoch.
 
-    Takes and returns, always RGB and uint8: a PIL image (of any mode, which becomes RGB), a numpy
-    array (H, W, 3), or a torch tensor (3, H, W), the layout of tensors everywhere in PyTorch.
+    Takes and returns RGB in uint8: a PIL image (of any mode, converted to RGB), a numpy array
+    (H, W, 3), or a torch tensor (3, H, W).
 
-    What is drawn is a pure function of (seed, epoch, index). The index is that of the image in
-    the data set, if the data set tells it; then an image gets the policy that a training pipeline
-    gives it. Else a checksum of the pixels takes its place. Either way any number of workers, in
-    any order, draws the same.
+    The draws are a pure function of (seed, epoch, index), so they do not depend on the number or
+    the order of the workers. With the image's index in the data set, an image gets the policy that
+    a training pipeline gives it; without an index, a checksum of the pixels replaces it.
 
-    >>> transform = PolicyTransform(PolicySchedule.load("policy.json"), epochs=200)
-    >>> images = DataLoader(ImageFolder(root, Compose([RandomResizedCrop(224), transform, …])), …)
-    >>> for epoch in range(200):
-    ...     transform.set_epoch(epoch)
+    >>> transform = PolicyTransform("policy.json", epochs=200)  # a step of your transform
+    >>> transform.set_epoch(10)  # at the start of each epoch
+    >>> transform(np.zeros((32, 32, 3), np.uint8), index=5).shape
+    (32, 32, 3)
     """
 
     def __init__(self, schedule: PolicySchedule | str | Path, epochs: int, seed: int = 0) -> None:
         if not isinstance(schedule, PolicySchedule):
             schedule = PolicySchedule.load(schedule)
         self.schedule, self.epochs, self.seed = schedule, epochs, seed
-        schedule.at(0, epochs)  # complains about a wrong number of epochs
-        # Shared memory: workers that live for many epochs see it change.
+        schedule.at(0, epochs)  # raises if the number of epochs is wrong
+        # Shared memory: persistent workers see the epoch change.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     @property
@@ -45,7 +44,7 @@ class PolicyTransform:
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """To be called before each epoch; also reaches the workers of a DataLoader."""
+        """Set the epoch, also in the workers of a DataLoader. Call it before each epoch."""
         self.schedule.at(epoch, self.epochs)
         self._epoch.fill_(epoch)
 
@@ -56,7 +55,7 @@ class PolicyTransform:
             if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
                 raise ValueError(
                     f"a tensor must be uint8 of the shape (3, H, W), not {image.dtype} of "
-                    f"{tuple(image.shape)}; put the transform in front of the normalisation"
+                    f"{tuple(image.shape)}; put the transform before the normalisation"
                 )
             pixels = image.permute(1, 2, 0).contiguous()
             if image.is_cuda:

@@ -1,4 +1,4 @@
-"""Reading the two published pickles (CIFAR batches, released policies) without running code."""
+"""Reading pickles of plain NumPy data (CIFAR batches, released policies) without running code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.dtypes import ObjectDType
 
 
 def _reconstruct(kind: type, shape: tuple[int, ...], typecode: bytes) -> np.ndarray:
-    """What `numpy.core.multiarray._reconstruct` does, for plain arrays only."""
+    """Do what `numpy.core.multiarray._reconstruct` does, for plain arrays only."""
     if kind is not np.ndarray:
         raise pickle.UnpicklingError(f"an array of kind {kind!r}")
-    return np.ndarray.__new__(np.ndarray, shape, typecode)
+    return np.ndarray(shape, np.dtype(typecode.decode()))
 
 
 def _scalar(dtype: np.dtype, content: bytes | str = b"") -> Any:
-    """What `numpy.core.multiarray.scalar` does, without its way to objects."""
+    """Do what `numpy.core.multiarray.scalar` does, except for objects."""
     if isinstance(dtype, ObjectDType):
         raise pickle.UnpicklingError("an object scalar")
     raw = content.encode("latin1") if isinstance(content, str) else content
@@ -27,7 +27,7 @@ def _scalar(dtype: np.dtype, content: bytes | str = b"") -> Any:
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """What `_codecs.encode` does, for the one encoding Python 2 bytes come in."""
+    """Do what `_codecs.encode` does, for the encoding of Python 2 bytes only."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"the encoding {encoding!r}")
     return codecs.encode(text, encoding)
@@ -47,7 +47,7 @@ ALLOWED = {
 
 
 class _Restricted(pickle.Unpickler):
-    """Knows numbers, text, lists, dicts and NumPy arrays; every other name is refused."""
+    """Reads numbers, text, lists, dicts and NumPy arrays; refuses every other name."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -57,10 +57,10 @@ class _Restricted(pickle.Unpickler):
 
 
 def restricted_load(content: bytes, path: object) -> Any:
-    """The object pickled in `content`; ValueError naming `path` for anything but plain data."""
+    """Return the object pickled in `content`; raise a ValueError for anything but plain data."""
     try:
         return _Restricted(io.BytesIO(content), encoding="latin1").load()
-    # A damaged pickle can raise anything that its opcodes can: all of it means "not such a file".
+    # The opcodes of a damaged pickle can raise any exception.
     except Exception as error:
         raise ValueError(
             f"{path} is not a pickle of plain NumPy data, and nothing else is read: {error}"

@@ -2,7 +2,7 @@
 
     python examples/detection_loop.py --root coco --policy runs/coco-1/policy.json
 
-The detector is the package's RetinaNet; any other that takes padded boxes fits in its place.
+The detector is the package's RetinaNet; any other that accepts padded boxes can replace it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--model", default="retinanet-r50")
     parser.add_argument("--epochs", type=int, default=150)
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--short", type=int, default=800, help="pixels of the shorter side")
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
     options = parser.parse_args(arguments)
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> float:
     batches = ddas_gpu.detection_loader(
         coco,
         options.policy,
-        batch_size=options.batch,
+        batch_size=options.batch_size,
         epochs=options.epochs,
         resize=(options.short, options.short * 5 // 3),
     )

@@ -1,9 +1,8 @@
-"""A trainer that keeps its own Dataset and DataLoader: one line more in its transform.
+"""A trainer that keeps its own Dataset and DataLoader: one more step in its transform.
 
     python examples/existing_dataloader.py --policy runs/digits-1/policy.json
 
-For data that DALI does not read, or machines that do not have it. The two lines that a trainer
-needs are marked.
+For data that DALI does not read, or machines without DALI. The two new lines are marked.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import ddas_gpu
-from ddas_gpu.data import open_source
+from ddas_gpu.data.digits import open_digits
 
 
 class Digits(Dataset):
     """Somebody's data set of PIL images, with a transform, as in torchvision."""
 
     def __init__(self, part: slice, transform) -> None:
-        digits = open_source("digits", None, size=16)
+        digits = open_digits(size=16)
         self.images, self.labels = digits.images[part], digits.labels[part]
         self.transform = transform
 

@@ -1,9 +1,9 @@
-"""A module in Lightning's style: the module tells what to do, a trainer runs it.
+"""A module in the style of Lightning: it defines the steps, and a trainer runs them.
 
     python examples/lightning_style.py --policy runs/digits-1/policy.json
 
 The module needs of its loader what Lightning needs: `iter`, `len`, and `state_dict` with
-`load_state_dict`, which Lightning calls for loaders that have them. `Trainer` below stands in for
+`load_state_dict`, which Lightning calls for loaders that have them. `Trainer` below replaces
 Lightning's, so that this file runs without it; the module would be a `LightningModule` there.
 """
 
@@ -18,11 +18,11 @@ import torch
 from torch import nn
 
 import ddas_gpu
-from ddas_gpu.data import open_source
+from ddas_gpu.data.digits import open_digits
 
 
 class BatchLoader(Protocol):
-    """What a trainer may ask of a loader."""
+    """What a trainer expects of a loader."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterable[tuple[torch.Tensor, torch.Tensor]]: ...
@@ -35,7 +35,7 @@ class DigitsModule(nn.Module):
     def __init__(self, policy: Path, epochs: int) -> None:
         super().__init__()
         self.policy, self.epochs = policy, epochs
-        self.digits = open_source("digits", None, size=16)
+        self.digits = open_digits(size=16)
         self.network = nn.Sequential(
             nn.Flatten(), nn.LazyLinear(64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)
         )
@@ -64,14 +64,14 @@ class DigitsModule(nn.Module):
 
 
 class Trainer:
-    """The few lines of Lightning that the module meets."""
+    """The part of Lightning's trainer that the module needs."""
 
     def __init__(self, epochs: int) -> None:
         self.epochs = epochs
 
     def fit(self, module: DigitsModule) -> float:
         batches, tests = module.train_dataloader(), module.val_dataloader()
-        module.training_step(next(iter(tests)))  # lazy layers learn their size
+        module.training_step(next(iter(tests)))  # lazy layers infer their size
         optimizer, schedule = module.configure_optimizers(self.epochs * len(batches))
         for epoch in range(self.epochs):
             batches.set_epoch(epoch)

@@ -1,8 +1,8 @@
-"""A plain PyTorch training loop with a found policy, on scikit-learn's handwritten digits.
+"""A plain PyTorch training loop with a found policy, on handwritten digits.
 
     python examples/plain_loop.py --policy runs/digits-1/policy.json
 
-Images in memory here; a folder of images goes in just the same: loader("imagenet/train", …).
+The images are in memory here; for a folder of images: loader("imagenet/train", …).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import ddas_gpu
-from ddas_gpu.data import open_source
+from ddas_gpu.data.digits import open_digits
 
 
 def small_network() -> nn.Module:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
     options = parser.parse_args(arguments)
 
-    digits = open_source("digits", None, size=16)
+    digits = open_digits(size=16)
     train = (digits.images[:1400], digits.labels[:1400])
     test = (digits.images[1400:], digits.labels[1400:])
     batches = ddas_gpu.loader(

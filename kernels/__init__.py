@@ -1,1 +1,1 @@
-"""The CUDA C++ sources of the op bank, read as text by ddas_gpu.ops."""
+"""The CUDA C++ and C++ sources of the op bank, compiled by ddas_gpu.ops."""

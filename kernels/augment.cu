@@ -1,5 +1,4 @@
-// Any mix of ops on whole images: one launch serves a batch in which every image has another policy,
-// however many ops the bank or a policy has.
+// Any ops on whole images: one launch for a batch in which every image may have a different policy.
 #include "chain.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)

@@ -1,4 +1,4 @@
-// Any mix of ops on whole images and on rectangles of them, such as the boxes of objects.
+// Any ops on whole images and on rectangles of them, such as the boxes of objects.
 #include "chain.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)

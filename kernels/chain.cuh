@@ -1,9 +1,9 @@
-// A block takes a picture through its whole chain of ops.
+// A block runs the whole chain of ops of one picture.
 #pragma once
 
 #include "blocks.cuh"
 
-// An op on a rectangle of `image`: into the spare memory, then back to its place.
+// Runs an op on a rectangle of `image`: into the spare memory, then copies the result back.
 PIXEL void run_in_place(const Task* task, byte* image, int pitch, byte* spare, Shared& shared) {
     byte* place = image + (long long)task->top * pitch + 3 * task->left;
     int height = task->height, width = task->width;
@@ -12,7 +12,7 @@ PIXEL void run_in_place(const Task* task, byte* image, int pitch, byte* spare, S
     copy({task, spare, 3 * width, place, pitch, height, width});
 }
 
-// `with_parts`: some tasks are on rectangles. It takes more registers, so it is a kernel of its own.
+// `with_parts`: some tasks are on rectangles. That needs more registers, hence a second kernel.
 template <bool with_parts>
 PIXEL void run_chain(const Batch& batch, Shared& shared) {
     Job job = first_job(batch);
@@ -20,18 +20,18 @@ PIXEL void run_chain(const Batch& batch, Shared& shared) {
     byte* const scratch = batch.scratches + batch.pictures[blockIdx.x].scratch;
     const Task* const end = job.task + batch.chains[blockIdx.x].count;
     Passes passes = passes_of(job.task, int(end - job.task));
-    // Passes take turns so that the last one writes the target.
-    auto turn = [&] { job.out = passes.count-- % 2 ? target : scratch; };
-    auto finish = [&] {
-        // The next op reads what other threads have written here, and reuses `shared`.
+    // Passes alternate between target and scratch; the last one writes the target.
+    auto begin_pass = [&] { job.out = passes.count-- % 2 ? target : scratch; };
+    auto end_pass = [&] {
+        // The next op reads what other threads have written, and reuses `shared`.
         __syncthreads();
         job.in = job.out;
         job.pitch = job.out_pitch;
     };
     if (passes.copy_first) {
-        turn();
+        begin_pass();
         copy(job);
-        finish();
+        end_pass();
     }
     for (; job.task < end; ++job.task) {
         if (job.task->primitive == PRIMITIVE_COPY) continue;
@@ -39,9 +39,9 @@ PIXEL void run_chain(const Batch& batch, Shared& shared) {
             byte* spare = job.out == target ? scratch : target;
             run_in_place(job.task, job.out, job.pitch, spare, shared);
         } else {
-            turn();
+            begin_pass();
             run(job, shared);
         }
-        finish();
+        end_pass();
     }
 }

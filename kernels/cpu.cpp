@@ -1,5 +1,5 @@
-// The CPU target: the same pixels.h, a row at a time so that the compiler vectorises, the images of
-// a batch shared out among threads.
+// The CPU target: the arithmetic of pixels.h in loops over rows, which the compiler vectorises; the
+// images of a batch are distributed over threads.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -12,33 +12,29 @@
 namespace {
 
 void run(const Job& job) {
-    int number = job.task.ints[0];
-    float factor = job.task.factor;
+    // A copy: the compiler cannot know that writing a pixel leaves the task unchanged.
+    const Numbers numbers = job.task.numbers;
     switch (job.task.primitive) {
         case PRIMITIVE_COPY: return copy(job);
         case PRIMITIVE_GATHER: return gather(job);
-        case PRIMITIVE_SOLARIZE:
-            if (number > 255) return copy(job);
-            return map_bytes(job, [t = byte(number)](byte v) { return solarize_pixel(v, t); });
-        case PRIMITIVE_SOLARIZE_ADD:
-            return map_bytes(job, [a = byte(number)](byte v) { return solarize_add_pixel(v, a); });
-        case PRIMITIVE_POSTERIZE:
-            return map_bytes(job, [=](byte v) { return posterize_pixel(v, number); });
         case PRIMITIVE_AUTOCONTRAST: return autocontrast(job);
         case PRIMITIVE_EQUALIZE: return equalize(job);
-        case PRIMITIVE_BRIGHTNESS:
-            return map_values(job, [=](byte v) { return blend_pixel(0, v, factor); });
         case PRIMITIVE_CONTRAST: return contrast(job);
         case PRIMITIVE_COLOR: return color(job);
         case PRIMITIVE_SHARPNESS:
-            return smooth_rows(job, [=](byte d, byte v) { return blend_pixel(d, v, factor); });
+            return smooth_rows(
+                job, [=](byte d, byte v) { return blend_pixel(d, v, numbers.factor); });
         case PRIMITIVE_SMOOTH: return smooth_rows(job, [](byte d, byte) { return d; });
         case PRIMITIVE_BLUR: return blur(job);
         case PRIMITIVE_CUTOUT: return cutout(job);
+#define POINT(name, function, map) \
+    case PRIMITIVE_##name: return map(job, [=](byte v) { return function(v, numbers); });
+        POINT_PRIMITIVES(POINT)
+#undef POINT
     }
 }
 
-// An op on a rectangle of `image`: into the spare memory, then back to its place.
+// Runs an op on a rectangle of `image`: into the spare memory, then copies the result back.
 void run_in_place(const Task& task, byte* image, int pitch, byte* spare) {
     byte* place = image + std::ptrdiff_t(task.top) * pitch + 3 * task.left;
     int row = 3 * task.width;
@@ -46,7 +42,7 @@ void run_in_place(const Task& task, byte* image, int pitch, byte* spare) {
     copy({task, {spare, row}, place, pitch, task.height, task.width});
 }
 
-// Memory of a thread that its images use in turn.
+// Scratch memory of a thread, reused for each of its images.
 class Scratch {
 public:
     byte* of(std::int64_t bytes) {
@@ -72,15 +68,15 @@ void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, S
                               ? memory.of(std::int64_t(row) * picture.height)
                               : nullptr;
     Source in{batch.sources + picture.source, picture.source_pitch};
-    byte* image = nullptr;  // the latest state, once it is no longer the source
+    byte* image = nullptr;  // the result of the last pass
     auto pass = [&](const Task& task) {
-        // Passes take turns so that the last one writes the target.
+        // Passes alternate between target and scratch; the last one writes the target.
         image = passes.count-- % 2 ? target : scratch;
         run({task, in, image, row, picture.height, picture.width});
         in = {image, row};
     };
     static const Task copying = {};
-    static_assert(PRIMITIVE_COPY == 0, "nothing else is to be done");
+    static_assert(PRIMITIVE_COPY == 0, "a task of zeros is a copy");
     if (passes.copy_first) pass(copying);
     for (; task < end; ++task) {
         if (task->primitive == PRIMITIVE_COPY) continue;
@@ -91,14 +87,14 @@ void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, S
     }
 }
 
-struct Images : Work {  // of one call; whoever comes takes the next
+struct Images : Work {  // of one call; each thread takes the next image
     Batch batch;
     std::int64_t count;
     std::atomic<std::int64_t> next{0}, done{0};
 
     Images(const Batch& batch, std::int64_t count) : batch(batch), count(count) {}
 
-    void take_part() override {
+    void run_part() override {
         Scratch scratch;
         for (std::int64_t i; (i = next++) < count; ++done)
             run_chain(batch.pictures[i], batch.chains[i], batch, scratch);
@@ -109,15 +105,15 @@ struct Images : Work {  // of one call; whoever comes takes the next
 
 extern "C" void ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
                              const byte* sources, byte* targets, std::int64_t count, int threads) {
-    // Waking a helper costs some microseconds: less work than this is done sooner alone.
-    constexpr std::int64_t bytes_worth_a_helper = 1 << 18;
+    // Waking a helper takes some microseconds: less work than this is faster on one thread.
+    constexpr std::int64_t bytes_per_helper = 1 << 18;
     auto images = std::make_shared<Images>(
         Batch{pictures, chains, tasks, sources, targets, nullptr}, count);
     std::int64_t bytes = 0;
     for (std::int64_t i = 0; i < count; ++i)
         bytes += 3 * std::int64_t(pictures[i].height) * pictures[i].width;
-    std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_worth_a_helper});
+    std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_per_helper});
     if (helpers > 0) Helpers::ours().call(images, helpers);
-    images->take_part();
-    while (images->done < count) std::this_thread::yield();  // for those that helpers have begun
+    images->run_part();
+    while (images->done < count) std::this_thread::yield();  // until helpers finish their images
 }

@@ -1,4 +1,4 @@
-// Ops that look at the neighbours of a pixel.
+// Ops that read the neighbours of a pixel.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 
 namespace {
 
-constexpr int most_bytes = 2048;  // that are filtered at a time: the sums of their columns stay near
+constexpr int most_bytes = 2048;  // filtered at a time: the column sums stay in the L1 cache
 
-// Calls work(source, target, pitch, count) for runs of bytes that a filter of this margin may reach
-// from, then copies the border around the image, as Pillow does. Where rows are adjacent, a run goes
-// on from row to row: what is wrong at its turns is border. Small images are fast that way.
+// Calls work(source, target, pitch, count) for runs of bytes where a filter of this margin fits, then
+// copies the border, as Pillow does. In contiguous images a run covers all rows, which is faster for
+// small images: its wrong bytes at the ends of rows are border and are overwritten.
 template <class Work>
 void filter_runs(const Job& job, int margin, Work work) {
     const int row = job.row_bytes(), edge = 3 * margin, last = job.height - margin;
@@ -37,8 +37,8 @@ void filter_runs(const Job& job, int margin, Work work) {
     }
 }
 
-// Both filters add up columns first: a column's sum serves several pixels of the row. The rows and
-// sums never overlap, which ivdep tells a compiler that cannot see it.
+// Both filters compute column sums first, which several pixels of a row share. Rows and sums never
+// overlap; ivdep tells the compiler so.
 typedef unsigned short Sum;
 constexpr int most_sums = most_bytes + 2 * 6;  // with the widest edges
 

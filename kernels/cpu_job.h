@@ -1,4 +1,4 @@
-// What the ops of the CPU target have in common: one op on one image, row by row.
+// Common parts of the CPU target's ops: one op on one image, row by row.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,6 @@
 #include <cstring>
 
 #define PIXEL static inline
-#include "pixels.h"
 #include "tasks.h"
 
 namespace {
@@ -29,7 +28,7 @@ struct Job {  // one op on one image or rectangle: from `in` to `out`, which nev
     std::int64_t pixels() const { return std::int64_t(height) * width; }
 };
 
-// Calls work(source bytes, target bytes, count) for every row, or once where the rows are adjacent.
+// Calls work(source bytes, target bytes, count) for every row, or once for a contiguous image.
 // The count is a multiple of 3, and every call starts at a red byte.
 template <class Work>
 void for_rows(const Job& job, Work work) {
@@ -41,8 +40,8 @@ void for_rows(const Job& job, Work work) {
     }
 }
 
-// memcpy of more than a few KB may turn to `rep movsb`, which some virtual machines run at a tenth of
-// the speed of vector moves. Blocks of a fixed size become vector moves everywhere.
+// A large memcpy may use `rep movsb`, which on some virtual machines has a tenth of the speed of
+// vector moves. Blocks of a fixed size always compile to vector moves.
 void copy_bytes(byte* to, const byte* from, std::int64_t n) {
     constexpr int block = 256;
     for (; n >= block; n -= block, to += block, from += block) std::memcpy(to, from, block);

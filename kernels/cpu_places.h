@@ -1,4 +1,4 @@
-// Ops that move pixels, or cut them out.
+// Ops that move pixels or cut them out.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Span overlap(Span one, Span other) {
     return {std::max(one.begin, other.begin), std::min(one.end, other.end)};
 }
 
-// The x of 0..width-1 for which start + step * x lies in 0..size-1 (all in 16.16): an interval.
+// Returns the interval of x in 0..width-1 where start + step * x is in 0..size-1 (all in 16.16).
 Span inside(std::int64_t start, std::int64_t step, int size, int width) {
     std::int64_t limit = std::int64_t(size) << 16;
     if (step == 0) return start >= 0 && start < limit ? Span{0, width} : Span{0, 0};
@@ -32,8 +32,8 @@ Span inside(std::int64_t start, std::int64_t step, int size, int width) {
 
 typedef byte Vector __attribute__((vector_size(16)));
 
-// For rows that are written backwards, read upwards, or read a few pixels at a time: the processor does
-// not foresee which memory comes next.
+// Prefetches a row that is written backwards, read upwards or read a few pixels at a time: the hardware
+// prefetcher does not recognise these patterns.
 void fetch(const byte* row, int bytes) {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(row + i);
 }
@@ -61,27 +61,28 @@ void reverse_pixels(byte* __restrict to, const byte* __restrict from, int pixels
     for (; i < pixels; ++i) std::memcpy(to + 3 * (pixels - i - 1), from + 3 * i, 3);
 }
 
-typedef unsigned Four __attribute__((vector_size(16)));  // pixels, a byte of each unused
+typedef unsigned Four __attribute__((vector_size(16)));  // four pixels, one byte of each unused
 
 Vector side_by_side(Four pixels) {  // in the first twelve bytes
     const Vector order = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14};
     return __builtin_shuffle(Vector(pixels), order);
 }
 
-// A row of the target whose pixels lie along a line that is not a row of the source.
-void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x, int step_y, int pixels) {
-    // Behind the last pixel of the image there may be nothing to read, and places are 32 bits.
+// Fills a row of the target from a sloped line of the source.
+void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x, int step_y,
+                 int pixels) {
+    // A 4-byte read of the last pixel would end outside the image, and offsets have 32 bits.
     int last = pixels - 1, bottom = std::max(yy, yy + step_y * last) >> 16;
     if (bottom + 2 < job.height) fetch(job.in.row(bottom + 2), job.row_bytes());
-    bool to_the_end =
+    bool ends_image =
         bottom == job.height - 1 && std::max(xx, xx + step_x * last) >> 16 == job.width - 1;
-    if (to_the_end || std::int64_t(job.height) * job.in.pitch > UINT32_MAX) {
+    if (ends_image || std::int64_t(job.height) * job.in.pitch > UINT32_MAX) {
         for (int x = 0; x < pixels; ++x, xx += step_x, yy += step_y)
             std::memcpy(to + 3 * x, job.in.row(yy >> 16) + 3 * (xx >> 16), 3);
         return;
     }
     constexpr int block = 256;
-    unsigned places[block];
+    unsigned offsets[block];
     const unsigned pitch = job.in.pitch;
     const byte* __restrict from = job.in.data;
     for (int x = 0; x < pixels; x += block, to += 3 * block) {
@@ -89,27 +90,27 @@ void gather_line(const Job& job, byte* __restrict to, int xx, int yy, int step_x
         for (int i = 0; i < (count + 15) / 16 * 16; ++i) {  // whole vectors
             int column = fixed_coordinate(step_x, 0, xx, x + i, 0) >> 16;
             int row = fixed_coordinate(step_y, 0, yy, x + i, 0) >> 16;
-            places[i] = unsigned(row) * pitch + 3u * unsigned(column);
+            offsets[i] = unsigned(row) * pitch + 3u * unsigned(column);
         }
         auto pixel = [&](int i) {
             unsigned word;
-            std::memcpy(&word, from + places[i], 4);
+            std::memcpy(&word, from + offsets[i], 4);
             return word;
         };
         int i = 0;
         for (; i + 6 <= count; i += 4) {
             Vector four = side_by_side(Four{pixel(i), pixel(i + 1), pixel(i + 2), pixel(i + 3)});
-            std::memcpy(to + 3 * i, &four, sizeof four);  // the next ones overwrite what is too much
+            std::memcpy(to + 3 * i, &four, sizeof four);  // the next store overwrites the excess
         }
-        for (; i < count; ++i) std::memcpy(to + 3 * i, from + places[i], 3);
+        for (; i < count; ++i) std::memcpy(to + 3 * i, from + offsets[i], 3);
     }
 }
 
-// Four columns of the source, from `column` on, become four rows of the target, from y on; the columns
-// of the target are rows of the source. Tiles of 4 x 4 pixels, of which the last lie over each other.
+// Writes four columns of the source, from `column` on, as four rows of the target, from y on, in tiles
+// of 4 x 4 pixels; the last tiles overlap.
 template <bool left>
-void turn_columns(const Job& job, int column, int y) {
-    // Sixteen bytes hold the twelve of four pixels; none of them lies outside the image.
+void rotate_columns(const Job& job, int column, int y) {
+    // Loads 16 bytes for the 12 of four pixels, none of them outside the image.
     const int size = job.width, before = column > 1 ? 4 : 0;
     const Vector order = Vector{0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11} + byte(before);
     auto tile = [&](int x, auto bytes) {
@@ -133,33 +134,33 @@ void turn_columns(const Job& job, int column, int y) {
         store(2, __builtin_shuffle(ab_end, cd_end, Four{0, 1, 4, 5}));
         store(3, __builtin_shuffle(ab_end, cd_end, Four{2, 3, 6, 7}));
     };
-    // One store instead of two, where what is too much is overwritten by the next tile.
+    // A 16-byte store; the next tile overwrites the excess.
     for (int x = 0; x < size - 4; x += 4)
         tile(std::min(x, size - 6), std::integral_constant<int, 16>());
     tile(size - 4, std::integral_constant<int, 12>());
 }
 
-// A quarter turn of a square image of at least 6 x 6 pixels.
+// Rotates a square image of at least 6 x 6 pixels by 90 degrees.
 template <bool left>
-void turn(const Job& job) {
+void rotate(const Job& job) {
     const int last = job.width - 4;
     for (int i = 0; i < last + 4; i += 4) {
         int y = std::min(i, last);
-        turn_columns<left>(job, left ? last - y : y, y);
+        rotate_columns<left>(job, left ? last - y : y, y);
     }
 }
 
 void gather(const Job& job) {
-    // A copy: for all the compiler knows, writing a pixel may change the task.
+    // A copy: the compiler cannot know that writing a pixel leaves the task unchanged.
     const Task task = job.task;
-    const int* a = task.ints;
+    const int* a = task.numbers.ints;
     constexpr int one = 1 << 16;
     if (a[0] == 0 && a[4] == 0 && job.width == job.height && job.width >= 6) {
         const int column = a[2] >> 16, row = a[5] >> 16, last = job.width - 1;  // of the first pixel
-        if (a[1] == -one && a[3] == one && column == last && row == 0) return turn<true>(job);
-        if (a[1] == one && a[3] == -one && column == 0 && row == last) return turn<false>(job);
+        if (a[1] == -one && a[3] == one && column == last && row == 0) return rotate<true>(job);
+        if (a[1] == one && a[3] == -one && column == 0 && row == last) return rotate<false>(job);
     }
-    Span across, down;  // where the row and the column of the source are inside it
+    Span across, down;  // where the column and the row of the source are inside the image
     for (int y = 0; y < job.height; ++y) {
         int xx = fixed_coordinate(a[0], a[1], a[2], 0, y), yy = fixed_coordinate(a[3], a[4], a[5], 0, y);
         if (y == 0 || a[1]) across = inside(xx, a[0], job.width, job.width);
@@ -191,7 +192,7 @@ void gather(const Job& job) {
 
 void cutout(const Job& job) {
     copy(job);
-    int width = job.task.ints[0], height = job.task.ints[1];
+    int width = job.task.numbers.ints[0], height = job.task.numbers.ints[1];
     int left = drawn_coordinate(job.task.draw[0], job.width) - width / 2;
     int top = drawn_coordinate(job.task.draw[1], job.height) - height / 2;
     int right = std::min(left + width, job.width), bottom = std::min(top + height, job.height);

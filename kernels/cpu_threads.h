@@ -12,15 +12,15 @@
 
 namespace {
 
-// What a caller and its helpers do together. Helpers may come when all is done: they then find nothing
-// left and touch nothing else.
+// Work that a caller and its helpers share. A helper may start after all of it is done; it must then
+// return without touching the images.
 struct Work {
     virtual ~Work() = default;
-    virtual void take_part() = 0;
+    virtual void run_part() = 0;
 };
 
-// Threads that wait for work. Nobody waits for them: on a busy machine it may take milliseconds until
-// one gets a core, and by then the caller has done the work alone.
+// Threads that wait for work. A caller does not wait for them to start: on a busy machine that may
+// take milliseconds, and the caller then does all the work itself.
 class Helpers {
 public:
     void call(const std::shared_ptr<Work>& work, std::int64_t helpers) {
@@ -32,7 +32,7 @@ public:
         for (std::int64_t i = 0; i < helpers; ++i) wake.notify_one();
     }
 
-    // Those of this process: a fork leaves the threads behind. They last as long as the process.
+    // The helpers of this process; a forked process has no threads and needs its own. Never freed.
     static Helpers& ours() {
         static std::mutex guard;
         static Helpers* helpers = nullptr;
@@ -55,7 +55,7 @@ private:
                 work = std::move(calls.front());
                 calls.pop_front();
             }
-            work->take_part();
+            work->run_part();
         }
     }
 

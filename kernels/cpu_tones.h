@@ -1,4 +1,4 @@
-// Ops that change the values of pixels where they are: tables made for an image, and blends.
+// Ops that change the values of pixels: by tables computed per image, and by blends.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct Tables {
 };
 
 #ifdef __AVX512VBMI__
-// One instruction looks up 64 bytes in 128 entries: ten times as fast as byte by byte.
+// One instruction looks up 64 bytes in 128 entries: ten times faster than byte by byte.
 constexpr bool tables_are_fast = true;
 typedef byte Wide __attribute__((vector_size(64)));
 
@@ -24,7 +24,7 @@ struct WideTable {
     }
 };
 
-// Returns how many of the bytes it has looked up: a multiple of 3.
+// Returns the number of bytes processed, a multiple of 3.
 std::int64_t look_up_vectors(const Tables& tables, const byte* from, byte* to, std::int64_t n) {
     WideTable channel[3];
     std::memcpy(channel, tables.entry, sizeof channel);
@@ -54,7 +54,7 @@ void look_up(const Job& job, const Tables& tables) {
     });
 }
 
-// For functions that take longer than a table, where tables are fast.
+// Applies a function that is slower than a table look-up, on processors with fast look-ups.
 template <class Function>
 void map_values(const Job& job, Function function) {
     if (!tables_are_fast) return map_bytes(job, function);
@@ -95,8 +95,8 @@ void autocontrast(const Job& job) {
 }
 
 void equalize(const Job& job) {
-    // Two histograms in turn: neighbouring pixels are often equal, and an increment would have to
-    // wait for the one before it.
+    // Alternate between two histograms: adjacent pixels are often equal, and an increment of the
+    // same counter waits for the one before it.
     int count[2][3][256] = {};
     for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
         std::int64_t i = 0;
@@ -125,7 +125,7 @@ void equalize(const Job& job) {
 void contrast(const Job& job) {
     std::uint64_t sum = 0;
     for_rows(job, [&](const byte* __restrict from, byte*, std::int64_t n) {
-        constexpr std::int64_t block = 3 << 20;  // their sum fits in 32 bits, which vectorise better
+        constexpr std::int64_t block = 3 << 20;  // its sum fits in 32 bits, which vectorises better
         for (std::int64_t begin = 0; begin < n; begin += block) {
             std::uint32_t part = 0;
             for (std::int64_t i = begin; i < std::min(begin + block, n); i += 3)
@@ -134,12 +134,12 @@ void contrast(const Job& job) {
         }
     });
     int mean = mean_grey(sum, job.pixels());
-    float factor = job.task.factor;
+    float factor = job.task.numbers.factor;
     map_values(job, [=](byte v) { return blend_pixel(mean, v, factor); });
 }
 
 void color(const Job& job) {
-    float factor = job.task.factor;
+    float factor = job.task.numbers.factor;
     for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
         for (std::int64_t i = 0; i < n; i += 3) {
             int grey = grey_pixel(from[i], from[i + 1], from[i + 2]);

@@ -1,5 +1,4 @@
-// Equalize alone, for a batch in which every image has it: one block an image, because the table
-// needs the whole histogram.
+// Equalize for a whole batch: one block per image, because the table needs the whole histogram.
 #include "blocks.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)

@@ -1,29 +1,47 @@
 // The arithmetic of the op bank, for one pixel or one table entry, shared by the GPU and the CPU.
-// Each function reproduces Pillow to the bit. Compile without floating-point contraction: a fused
+// Each function returns Pillow's bytes. Compile without floating-point contraction: a fused
 // multiply-add rounds once where Pillow rounds twice. The includer defines PIXEL, the function
 // attributes of its target.
 #pragma once
 
 typedef unsigned char byte;
 
+struct Numbers {  // the parameters of an op: Numbers in ddas_gpu/ops/table.py
+    float factor;
+    int ints[6];
+};
+
 PIXEL int clamp_byte(int v) { return v < 0 ? 0 : v > 255 ? 255 : v; }
 
-// ImageOps.solarize; Invert is threshold 0.
-PIXEL byte solarize_pixel(byte v, int threshold) { return v < threshold ? v : 255 - v; }
+// --- point ops: one function per @point_op in ddas_gpu/ops/table.py, called for every byte --------
+// Compute in bytes where possible: a vector register holds 64 bytes, but only 16 ints.
 
-// AutoAugment's SolarizeAdd. In bytes, of which a vector holds most: a sum that wrapped is smaller.
-PIXEL byte solarize_add_pixel(byte v, byte addition) {
-    byte sum = v + addition;
+// ImageOps.solarize. ints: the threshold modulo 256, and the bits to flip: 255, or 0 at threshold 256.
+PIXEL byte solarize_pixel(byte v, const Numbers& numbers) {
+    byte threshold = numbers.ints[0], flip = numbers.ints[1];
+    return v < threshold ? v : v ^ flip;
+}
+
+// AutoAugment's SolarizeAdd. ints: the addition, at most 255. A byte sum that wraps is less than v.
+PIXEL byte solarize_add_pixel(byte v, const Numbers& numbers) {
+    byte sum = v + numbers.ints[0];
     return v >= 128 ? v : sum < v ? 255 : sum;
 }
 
-// ImageOps.posterize; the mask keeps the high bits.
-PIXEL byte posterize_pixel(byte v, int mask) { return v & mask; }
+// ImageOps.posterize. ints: the mask of the high bits to keep.
+PIXEL byte posterize_pixel(byte v, const Numbers& numbers) { return v & numbers.ints[0]; }
 
 // Image.blend in C float, truncated. The factor is at most 1000 (table.py), so the int is exact.
 PIXEL byte blend_pixel(int degenerate, int v, float factor) {
     return clamp_byte(int(float(degenerate) + factor * float(v - degenerate)));
 }
+
+// ImageEnhance.Brightness: a blend with black.
+PIXEL byte brightness_pixel(byte v, const Numbers& numbers) {
+    return blend_pixel(0, v, numbers.factor);
+}
+
+// --- parts of the other ops -----------------------------------------------------------------------
 
 // convert("L"): ITU-R 601-2 luma in 16.16 fixed point.
 PIXEL int grey_pixel(int red, int green, int blue) {
@@ -35,8 +53,8 @@ PIXEL int mean_grey(unsigned long long sum, unsigned long long pixels) {
     return int((2 * sum + pixels) / (2 * pixels));
 }
 
-// ImageFilter.SMOOTH: the 3x3 sum with the centre counted five times, over 13, rounded. Pillow
-// does it in float, but a multiple of 1/13 is never near a half. 5042 / 2^16 is 1/13 for our sums.
+// ImageFilter.SMOOTH: the 3x3 sum with the centre counted five times, divided by 13 and rounded. Pillow
+// computes in float, but a multiple of 1/13 is never near a half. 5042 / 2^16 is 1/13 for these sums.
 PIXEL byte smooth_pixel(unsigned short sum) {
     return (unsigned short)(sum + 6) * 5042u >> 16;
 }
@@ -53,11 +71,11 @@ PIXEL byte autocontrast_entry(int v, int low, int high) {
     return clamp_byte(int(v * scale + offset));
 }
 
-// ImageOps.equalize: `below` pixels of the channel are darker than the entry's value. A step of 0
-// (few pixels, or one value holds nearly all) leaves the channel as it is.
+// ImageOps.equalize: `below` is the number of darker pixels of the channel. A step of 0 (few pixels, or
+// nearly all have one value) leaves the channel unchanged.
 struct EqualizeStep {
     unsigned size;
-    unsigned reciprocal;  // of 2^32: vectors cannot divide
+    unsigned reciprocal;  // times 2^32: there is no vector division of integers
 };
 PIXEL EqualizeStep equalize_step(int pixels, int pixels_of_brightest) {
     unsigned size = (pixels - pixels_of_brightest) / 255;
@@ -65,7 +83,7 @@ PIXEL EqualizeStep equalize_step(int pixels, int pixels_of_brightest) {
 }
 PIXEL byte equalize_entry(int v, unsigned below, EqualizeStep step) {
     unsigned dividend = step.size / 2 + below;
-    // The quotient, or one less.
+    // The quotient or one less, corrected below.
     unsigned quotient = unsigned((unsigned long long)dividend * step.reciprocal >> 32);
     quotient += dividend - quotient * step.size >= step.size;
     return step.size == 0 ? v : quotient > 255 ? 255 : quotient;
@@ -76,7 +94,7 @@ PIXEL int fixed_coordinate(int along_x, int along_y, int offset, int x, int y) {
     return int(unsigned(along_x) * x + unsigned(along_y) * y + unsigned(offset));
 }
 
-// Cutout's centre: a uniform 32-bit number becomes a uniform pixel.
+// The centre of Cutout: maps a uniform 32-bit number to a uniform pixel.
 PIXEL int drawn_coordinate(unsigned draw, int size) {
     return int((unsigned long long)draw * size >> 32);
 }

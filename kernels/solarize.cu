@@ -1,9 +1,9 @@
-// Solarize alone, for a batch in which every image has it: no switch, no shared memory, and several
-// blocks an image (gridDim.y).
+// Solarize for a whole batch: no switch, no shared memory, and several blocks per image (gridDim.y).
 #include "blocks.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 2)
 solarize(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
          byte* targets, byte* scratches) {
-    solarize_image(first_job({pictures, chains, tasks, sources, targets, scratches}));
+    point_image<solarize_pixel, true>(
+        first_job({pictures, chains, tasks, sources, targets, scratches}));
 }

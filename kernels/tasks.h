@@ -1,41 +1,44 @@
-// What the host hands to a kernel. ddas_gpu/ops/marshal.py builds the same records with numpy; the
-// PRIMITIVE_* codes come from the op table as compiler definitions, so they are written down once.
+// The records that the host passes to a kernel; ddas_gpu/ops/records.py builds them with numpy. It also
+// passes two kinds of compiler definitions, made from the op table, so that both targets read one list:
+//     PRIMITIVE_<NAME>      the code of each primitive
+//     POINT_PRIMITIVES(P)   P(NAME, function of pixels.h, map_bytes or map_values) for each point op
 #pragma once
+
+#include "pixels.h"
 
 struct Task {          // one op on one image, or in place on a rectangle of it
     int primitive;     // PRIMITIVE_*
-    float factor;      // of the blends
-    int ints[6];       // affine coefficients, threshold, mask or sides
-    unsigned draw[2];  // uniform on 0..2^32-1, fresh for every image and op: Cutout's centre
+    Numbers numbers;
+    unsigned draw[2];  // uniform on 0..2^32-1, drawn per image and op: the centre of Cutout
     int left, top, width, height;  // of the rectangle; width 0: the whole image
-    int fill;          // what comes from outside the image, and what Cutout leaves
+    int fill;          // the value of pixels outside the image and inside Cutout's square
 };
 
-struct Picture {  // one image; its places count from where the memory of all images begins
+struct Picture {  // one image; offsets in bytes into the buffers of the batch
     long long source, target;
-    long long scratch;  // as large as the target; for chains of several tasks or of rectangles
+    long long scratch;  // as large as the target; for chains of several tasks or on rectangles
     int height, width;
-    int source_pitch;  // bytes from one row to the next; target and scratch are dense
+    int source_pitch;  // bytes from one row to the next; target and scratch are contiguous
 };
 
 struct Chain {  // the ops on one image: tasks[first], …, tasks[first + count - 1]
-    int first, count;  // copies among them do nothing; where nothing is done, the image is copied
+    int first, count;  // PRIMITIVE_COPY tasks are skipped; a chain of nothing else copies the image
 };
 
 struct Batch {
     const Picture* pictures;
-    const Chain* chains;  // one a picture
+    const Chain* chains;  // one per picture
     const Task* tasks;
-    const unsigned char* sources;
-    unsigned char* targets;
-    unsigned char* scratches;
+    const byte* sources;
+    byte* targets;
+    byte* scratches;
 };
 
 static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 8,
-              "the records of marshal.py");
+              "must match the records of ddas_gpu/ops/records.py");
 
-// How often a chain writes the whole image; rectangles are changed in place. Where a rectangle comes
-// first, or nothing at all, the image is copied before.
+// How often a chain writes the whole image; rectangles are changed in place. An image is copied first
+// if its chain is empty or begins with a rectangle.
 struct Passes {
     int count;
     bool copy_first, parts;

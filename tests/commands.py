@@ -1,6 +1,6 @@
 """Running a command on little data, in this process or in one of its own, and cutting it short.
 
-`search_commands` and `train_commands` say which command.
+`search_commands` and `train_commands` have a `Command` each, for the tests of both.
 """
 
 from __future__ import annotations
@@ -11,12 +11,56 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from ddas_gpu import files, ops
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that runs a job, with flags for a run of 8 steps in 2 epochs."""
+
+    name: str
+    noun: str  # for what it does, in messages; its part of the checkpoint
+    program: str
+    main: Callable[[list[str]], int]
+    job: type  # whose `step` is called for every step
+    tiny: tuple[str, ...]
+    folder: tuple[str, ...]  # on images in a folder that `write_images` wrote
+    write_images: Callable[[Path], Path]
+    files: frozenset[str]  # in the folder of a finished run
+    result: str  # the file of them that another seed must change
+    results: Callable[[Path], dict[str, Any]]
+
+    def __call__(self, *flags: object) -> int:
+        """Return the exit code with these flags."""
+        return call(self.main, *flags)
+
+    def start(self, *flags: object) -> subprocess.Popen[str]:
+        """Start `python -m ddas_gpu.NAME` in a process of its own."""
+        return start(self.name, *flags)
+
+    def refused(self, capsys: Any, tmp_path: Path, *flags: object) -> str:
+        """Return the one sentence that refuses these flags."""
+        return refusal(self, self.program, capsys, tmp_path, *flags)
+
+    def at_step(self, monkeypatch: Any, number: int, action: Callable[[], None]) -> None:
+        """Do something when the run begins a step."""
+        before_step(monkeypatch, self.job, number, action)
+
+
+def write_classes(root: Path, classes: str = "ab", count: int = 40) -> Path:
+    """One folder of images per class."""
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (20, 18), (number, ord(name), 0)).save(root / name / f"{number}.png")
+    return root
 
 
 def call(main: Callable[[list[str]], int], *flags: object) -> int:

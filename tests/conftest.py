@@ -107,3 +107,26 @@ def _decoded(root: Path, count: int) -> list[np.ndarray]:
 def kernel_folder() -> Path:
     """The CUDA and C++ sources."""
     return ROOT / "kernels"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three classes of five smooth images, of different sizes."""
+    root = tmp_path_factory.mktemp("folder")
+    generator = np.random.default_rng(3)
+    for label in range(3):
+        (root / f"class{label}").mkdir()
+        for number in range(5):
+            small = Image.fromarray(generator.integers(0, 256, (5, 6, 3), np.uint8))
+            size = (60 + 7 * number, 50 + 9 * label)
+            small.resize(size, Image.Resampling.BICUBIC).save(
+                root / f"class{label}" / f"{number}.{'jpg' if number % 2 else 'png'}", quality=95
+            )
+    return root
+
+
+@pytest.fixture(scope="session")
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    """22 small images that are all different, with their number as the label."""
+    images = np.random.default_rng(7).integers(0, 256, (22, 12, 10, 3), np.uint8)
+    return images, np.arange(22)

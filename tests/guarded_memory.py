@@ -1,6 +1,6 @@
-"""Runs every op on images that end, or begin, where memory must not be touched.
+"""Run every op on images that begin or end at a protected page.
 
-A program of its own, because what it looks for ends it: `python guarded_memory.py`.
+A separate program, because an access out of bounds crashes it: `python guarded_memory.py`.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ SIZES = [*((n, n) for n in range(1, 34)), (1, 40), (40, 1), (2, 33), (33, 5), (1
 
 
 def guarded() -> np.ndarray:
-    """Memory with a page before it and one behind it that crash whoever touches them."""
+    """Return memory between two pages that crash the process on any access."""
     block = mmap.mmap(-1, PAGES + 2 * mmap.PAGESIZE)
     whole = np.frombuffer(block, np.uint8)
     for page in (whole[: mmap.PAGESIZE], whole[-mmap.PAGESIZE :]):
@@ -41,7 +41,7 @@ def main() -> None:
                 images[:] = rng.integers(0, 256, images.shape)
                 for argument in arguments:
                     for signed in {argument, -argument} if op.signed else {argument}:
-                        print(op.name, signed, (height, width), flush=True)  # whose crash it was
+                        print(op.name, signed, (height, width), flush=True)  # the op that crashed
                         apply_op(images, op.name, signed, backend="cpu", out=out)
 
 

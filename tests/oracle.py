@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from ddas_gpu.ops.draws import draw
@@ -80,8 +82,13 @@ def patterns(height: int, width: int, seed: int = 0) -> np.ndarray:
     ).astype(np.uint8)
 
 
-def fitting(op: Op, images: Sequence[np.ndarray]) -> bool:
-    return not op.square or all(image.shape[0] == image.shape[1] for image in images)
+def is_refused(op: Op, images: Any, run: Callable[..., object], *more: Argument) -> bool:
+    """Whether the op needs square images and these are not; if so, `run` must say it."""
+    if not op.square or all(image.shape[0] == image.shape[1] for image in images):
+        return False
+    with pytest.raises(ValueError, match=f"{op.name} needs square images, not "):
+        run(images, op.name, *more)
+    return True
 
 
 def first_difference(got: np.ndarray, want: np.ndarray) -> str:

@@ -10,37 +10,35 @@ import numpy as np
 import torch
 
 from ddas_gpu import SearchSpace
-from ddas_gpu.data import proxy_sets
 from ddas_gpu.distributed import buckets
 from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.runs import shared_folder
 from ddas_gpu.runs.folder import RunFolder
-from ddas_gpu.runs.runner import require_same_state
-from ddas_gpu.runs.shared_folder import open_for_all
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import Search, open_search
+from ddas_gpu.search.job import require_same_state
 from ddas_gpu.search.settings import SearchSettings, preset
-from ddas_gpu.tasks.training_task import training_task
+from ddas_gpu.tasks.task import open_task
 from ddas_gpu.train import settings as training_settings
-from ddas_gpu.train.loop import Training
+from ddas_gpu.train.loop import open_training
 from ddas_gpu.train.policies import open_policy
 from ddas_gpu.train.settings import TrainSettings
 
 DIGITS = {
-    **{"train_images": 48, "val_images": 40, "batch": 16, "val_batch": 20, "epochs": 2},
+    **{"train_images": 48, "val_images": 40, "batch_size": 16, "val_batch_size": 20, "epochs": 2},
     **{"policies": 3, "padding": 2, "flip": True, "cutout": 6, "model": "exact_model:build"},
 }
 NARROW = {
     **{"model": "exact_model:build_detector", "image_size": 64, "resize": "square"},
-    **{"anchor_scale": 1.0, "lr": 0.01, "batch": 4},
+    **{"anchor_scale": 1.0, "lr": 0.01, "batch_size": 4},
 }
 SYNCED = {"model": "exact_model:build_with_norm", "sync_norm": True}
 METHODS = ("auto", "jvp", "reference")
 
 
 def search_of(ranks: Ranks, settings: SearchSettings, space: SearchSpace | None = None) -> Search:
-    sets = proxy_sets(settings.data, settings.run.seed)
-    return Search(settings, space or settings.search_space(), *sets, ranks=ranks)
+    return open_search(settings, space, ranks=ranks)
 
 
 def steps_of(search: Search, count: int) -> dict[str, Any]:
@@ -71,7 +69,7 @@ def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, An
         found[method] = steps_of(search_of(ranks, settings), 4)
     settings = preset("digits").replace(**DIGITS | SYNCED)
     found["synced batch norm"] = steps_of(search_of(ranks, settings), 4)
-    images = {"train_images": 4, "val_images": 4, "val_batch": 4, "policies": 2, "epochs": 3}
+    images = {"train_images": 4, "val_images": 4, "val_batch_size": 4, "policies": 2, "epochs": 3}
     settings = preset("coco").replace(**NARROW | images, root=coco)
     found["coco"] = steps_of(search_of(ranks, settings), 3)
     return found
@@ -80,9 +78,7 @@ def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, An
 def trained(ranks: Ranks, settings: TrainSettings) -> dict[str, Any]:
     """What a training leaves behind, its epochs' metrics and its weights."""
     settings.check()
-    schedule, device = open_policy(settings), torch.device("cpu")
-    task = training_task(settings, schedule, device, ranks)
-    training = Training(settings, schedule, task, ranks=ranks)
+    training = open_training(settings, open_policy(settings), ranks=ranks)
     epochs = []
     while not training.finished:
         training.step()
@@ -96,11 +92,15 @@ def trained(ranks: Ranks, settings: TrainSettings) -> dict[str, Any]:
 def trainings(ranks: Ranks, coco: Path) -> dict[str, Any]:
     """Trainings on the digits and with boxes; in both some images do not fill a last step."""
     digits = {
-        **{"batch": 8, "epochs": 2, "train_share": 0.03, "test_share": 0.05, "test_batch": 7},
+        "batch_size": 8,
+        "epochs": 2,
+        "train_share": 0.03,
+        "test_share": 0.05,
+        "test_batch_size": 7,
         **{"model": "exact_model:build", "policy": "uniform", "padding": 2, "flip": True},
         **{"moving_average": 0.9},
     }
-    boxes = NARROW | {"test_batch": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
+    boxes = NARROW | {"test_batch_size": 1, "epochs": 2, "evaluate_every": 1, "policy": "uniform"}
     return {
         "digits": trained(ranks, training_settings.preset("digits").replace(**digits | SYNCED)),
         "coco": trained(ranks, training_settings.preset("coco").replace(root=coco, **boxes)),
@@ -111,7 +111,7 @@ def coloured_on_one_rank(ranks: Ranks) -> list[float]:
     """Color changes coloured images alone, and those are all on the last rank."""
     settings = preset("digits").replace(**DIGITS | {"policies": 2, "cutout": 0, "padding": 0})
     search = search_of(ranks, settings, SearchSpace.of(("Color",), levels=(9,), depth=1))
-    batch = search.training_batch
+    batch = search.batches.batch
 
     def coloured(step: int) -> Any:
         clean = batch(step)
@@ -119,7 +119,7 @@ def coloured_on_one_rank(ranks: Ranks) -> list[float]:
             clean.images[..., 0] //= 2
         return clean
 
-    search.training_batch = coloured
+    search.batches.batch = coloured
     return search.step()["rewards"]
 
 
@@ -135,8 +135,8 @@ def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
         except ValueError as error:
             found[name] = str(error)
 
-    train, _ = proxy_sets(settings.data, 0)
-    _, other = proxy_sets(settings.data, 1 if odd else 0)
+    train, _ = open_task(settings).search_sets()
+    _, other = open_task(settings.replace(seed=1 if odd else 0)).search_sets()
 
     def handshake(value: float, *sets: Any) -> None:
         fingerprints = [each.fingerprint() for each in sets]
@@ -167,7 +167,9 @@ def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
         (folder / "run" / "config.json").write_text("{}")
         return RunFolder(folder / "run")
 
-    say("folder", lambda: open_for_all(ranks, open_new, Hidden, new=True))
+    shared_folder.RunFolder = Hidden
+    say("folder", lambda: shared_folder.open_for_all(ranks, open_new, new=True))
+    shared_folder.RunFolder = RunFolder
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))
     say("none", lambda: failing(False))

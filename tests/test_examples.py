@@ -81,7 +81,7 @@ def test_detection_loop_learns_and_resumes(small_coco: Path, tmp_path: Path, cap
     rows = np.full((2, len(space)), 1 / len(space))
     PolicySchedule(space, np.array([0.2, 0.4]), rows).save(tmp_path / "boxes.json")
     paths = ("--root", small_coco, "--policy", tmp_path / "boxes.json")
-    sizes = ("--model", "retinanet-r18", "--short", 64, "--batch", 4, "--epochs", 3)
+    sizes = ("--model", "retinanet-r18", "--short", 64, "--batch-size", 4, "--epochs", 3)
     settings = (*paths, *sizes, "--checkpoint", tmp_path / "state.pt")
     loss = run("detection_loop.py", *settings)
     first, *_, last = (line.split()[-1] for line in capsys.readouterr().out.splitlines())

@@ -68,7 +68,7 @@ BAD = {
     "T does not fit": (changed(p_tp=[0.5, 0.5, 0.5]), "3 epochs"),
     "ragged": (changed(p_o=[[1, 0, 0, 0], [1]]), "not an array of numbers"),
     "words": (changed(p_tp=["often", "rarely"]), "not an array of numbers"),
-    "empty": (changed(p_tp=[], p_o=[]), "one number an epoch"),
+    "empty": (changed(p_tp=[], p_o=[]), "one number per epoch"),
     "unknown op": (changed(space={"candidates": [["Twist"]]}), "unknown op 'Twist'"),
     "settings of another kind": (changed(settings=[1]), "settings of a policy"),
 }

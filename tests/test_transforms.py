@@ -138,7 +138,7 @@ def test_a_schedule_may_be_a_file(tmp_path):
         ("cat.jpg", TypeError, "an image is a PIL image, .* not str"),
         (np.zeros((4, 4, 3), np.float32), TypeError, "must be uint8, not float32"),
         (np.zeros((4, 4), np.uint8), ValueError, "must have the shape"),
-        (torch.zeros(3, 4, 4), ValueError, "in front of the normalisation"),
+        (torch.zeros(3, 4, 4), ValueError, "before the normalisation"),
         (torch.zeros(4, 4, 3, dtype=torch.uint8), ValueError, r"shape \(3, H, W\)"),
     ],
 )

@@ -9,9 +9,10 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 
-# As TINY in `search_commands`, on two ranks: 4 steps an epoch, 8 in all.
+# As TINY in `search_commands`, on two ranks: 4 steps per epoch, 8 in all.
 TINY = (
-    "--epochs 2 --train-images 32 --val-images 40 --batch 4 --val-batch 10 --policies 3 --threads 1"
+    "--epochs 2 --train-images 32 --val-images 40 --batch-size 4 --val-batch-size 10"
+    " --policies 3 --threads 1"
 ).split()
 
 

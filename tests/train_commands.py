@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import commands
+from commands import Command, write_classes
 
 from ddas_gpu.train.__main__ import PROGRAM, main
 from ddas_gpu.train.loop import Training
 
-# 4 steps an epoch, 8 in all.
-TINY = [
-    *"--epochs 2 --train-share 0.03 --test-share 0.05 --batch 8 --test-batch 20".split(),
-    *"--threads 1 --policy uniform".split(),
-]
+# 4 steps per epoch, 8 in all.
+TINY = (
+    *("--epochs", "2", "--train-share", "0.03", "--test-share", "0.05", "--batch-size", "8"),
+    *("--test-batch-size", "20", "--threads", "1", "--policy", "uniform"),
+)
+FOLDER = (
+    *("--data", "folder", "--model", "small", "--image-size", "16", "--epochs", "2"),
+    *("--batch-size", "4", "--test-batch-size", "5", "--policy", "uniform", "--threads", "1"),
+)
 
-train = partial(commands.call, main)
-start = partial(commands.start, "train")
-refused = partial(commands.refusal, train, PROGRAM)
 
-
-def at_step(monkeypatch: Any, number: int, action: Any) -> None:
-    commands.before_step(monkeypatch, Training, number, action)
+def write_both_sets(root: Path) -> Path:
+    """Images to train on and to test on."""
+    write_classes(root / "train", count=6)
+    write_classes(root / "test", count=3)
+    return root
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -31,6 +34,34 @@ def results(folder: Path) -> dict[str, Any]:
     return {
         "metrics": commands.metrics(folder),
         "checkpoint": commands.tensors(folder / "checkpoint.pt"),
-        "best": (folder / "best.pt").read_bytes(),
-        "policy": (folder / "policy.json").read_bytes(),
+        "best.pt": (folder / "best.pt").read_bytes(),
+        "policy.json": (folder / "policy.json").read_bytes(),
     }
+
+
+FILES = frozenset(
+    {
+        "best.pt",
+        "checkpoint.pt",
+        "config.json",
+        "metrics.jsonl",
+        "policy.json",
+        "report.html",
+        "samples.npz",
+    }
+)
+
+train = Command(
+    name="train",
+    noun="training",
+    program=PROGRAM,
+    main=main,
+    job=Training,
+    tiny=TINY,
+    folder=FOLDER,
+    write_images=write_both_sets,
+    files=FILES,
+    result="best.pt",
+    results=results,
+)
+start, refused, at_step = train.start, train.refused, train.at_step

@@ -2,8 +2,8 @@
 
 All get the same batch of uint8 arrays and return arrays, except that kornia gets and returns float
 tensors in [0, 1], which is what it works on. A peer is a function (name of the op, images, threads)
--> call, or None where the library has nothing like the op. kornia and DALI take a whole batch and
-run where they are told to; Pillow and albumentations take image by image, on the CPU.
+-> call, or None if the library has no such op. kornia and DALI process a whole batch on the given
+device; Pillow and albumentations process image by image on the CPU.
 """
 
 from functools import partial
@@ -17,12 +17,12 @@ from peers.pillow import pillow, pillow_without_arrays
 IMAGE_PEERS = {"Pillow": pillow, "albumentations": albumentations}
 BATCH_PEERS = {"kornia": kornia, "DALI": dali}
 PEERS = (*IMAGE_PEERS, *BATCH_PEERS)
-# Hands back the image that it was given, where all others make a new one: shown, but not the best.
+# Returns its input, where all others make a new image: shown, but not counted as the best.
 WITHOUT_WORK = ("albumentations", "Identity")
 
 
 def batch_peers(device: str) -> dict:
-    """Those that work on a whole batch, on this device."""
+    """Return the peers that process a whole batch on this device."""
     return {name: partial(peer, device=device) for name, peer in BATCH_PEERS.items()}
 
 

@@ -18,7 +18,7 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would look for a newer versio
 
 
 def albumentations(name: str, images: np.ndarray, threads: int = 1) -> Call | None:
-    """The nearest transform on every image of the batch."""
+    """Apply the nearest transform to every image of the batch."""
     transform = _transform(name)
     if transform is None:
         return None
@@ -62,11 +62,13 @@ def _transform(name: str):
         "Brightness": lambda: A.ColorJitter(**{**still, "brightness": (value, value)}, p=1),
         "Sharpness": lambda: A.Sharpen(alpha=(0.5, 0.5), lightness=(1, 1), kernel_size=3, p=1),
         "Cutout": lambda: A.CoarseDropout(
-            num_holes_range=(1, 1), hole_height_range=(value, value),
-            hole_width_range=(value, value), p=1,
+            num_holes_range=(1, 1),
+            hole_height_range=(value, value),
+            hole_width_range=(value, value),
+            p=1,
         ),
         "Rotate90": lambda: A.RandomRotate90(p=1),
-    }  # fmt: skip
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return makers[name]() if name in makers else None

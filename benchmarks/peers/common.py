@@ -1,4 +1,4 @@
-"""What the peers have in common: the arguments of the ops, and threads over images."""
+"""Shared by the peers: the arguments of the ops, and threads over images."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Call = Callable[[], object]
 
 
 def argument_of(name: str) -> Argument:
-    """The op's argument at the level of the benchmarks."""
+    """Return the op's argument at the level of the benchmarks."""
     law = OPS[name].law
     return None if law is None else law(LEVEL, PixelScale())
 
 
 def for_each(images: Sequence[Any], apply: Callable[[Any], object], threads: int) -> Call:
-    """A call that applies a function to every image, on this thread or shared out among some.
+    """Return a call that applies a function to every image, on this thread or on several.
 
-    It returns all results: what one wants of a batch is the batch.
+    The call returns all results.
     """
 
     def work(part: Sequence[Any]) -> list[object]:

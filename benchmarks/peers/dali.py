@@ -1,6 +1,6 @@
 """NVIDIA DALI's stock operators: a pipeline with the batch as its source and one operator.
 
-The pipeline does not work ahead: it would do so while the others have their turn.
+The pipeline does not prefetch: it would do so while the others are timed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NOT_AHEAD = {"exec_async": False, "exec_pipelined": False, "prefetch_queue_depth
 
 
 def dali(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -> Call | None:
-    """A run of the pipeline, or None where DALI has nothing like the op on the CPU."""
+    """Return a run of the pipeline, or None if DALI has no such op on the CPU."""
     from nvidia.dali import fn, pipeline_def
     from nvidia.dali import types as dali_types
 
@@ -32,7 +32,7 @@ def dali(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -
 
 
 def source_of(images: np.ndarray, device: str):
-    """The same batch again and again, where the pipeline works on it; inside its definition."""
+    """Return a source that repeats a batch on the pipeline's device; call it in the definition."""
     from nvidia.dali import fn
 
     place = "cpu"

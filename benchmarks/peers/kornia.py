@@ -8,7 +8,7 @@ from peers.common import Call, argument_of
 
 
 def kornia(name: str, images: np.ndarray, threads: int = 1, device: str = "cpu") -> Call | None:
-    """The nearest function of kornia, or of torch where kornia has none, on the batch."""
+    """Apply the nearest function of kornia, or of torch if kornia has none, to the batch."""
     import torch
 
     torch.set_num_threads(threads)
@@ -37,7 +37,7 @@ def _functions(batch):
         return torch.stack([each(x), each(y)], dim=1)
 
     def cutout(images):
-        """A hole in a place of its own for each image, without a loop over them."""
+        """Cut a hole at another place of each image, without a loop over images."""
         side = argument_of("Cutout")
         inside = []
         for size in images.shape[2:]:

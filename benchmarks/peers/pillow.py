@@ -1,7 +1,7 @@
 """Pillow: the definition of the ops, one image at a time.
 
-`pillow` wraps and unwraps every image, as a data loader does; `pillow_without_arrays` leaves that
-out, for those whose images are Pillow's already.
+`pillow` converts every image from and to an array, as a data loader does; `pillow_without_arrays`
+does not, for programs whose images are PIL images already.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from peers.common import Call, argument_of, for_each
 
 
 def pillow(name: str, images: np.ndarray, threads: int = 1) -> Call:
-    """From array to array."""
+    """Map arrays to arrays."""
     apply = _op(name, images.shape[1:3])
     return for_each(images, lambda image: np.asarray(apply(Image.fromarray(image))), threads)
 
 
 def pillow_without_arrays(name: str, images: np.ndarray, threads: int = 1) -> Call:
-    """From PIL image to PIL image."""
+    """Map PIL images to PIL images."""
     pictures = [Image.fromarray(image) for image in images]
     return for_each(pictures, _op(name, images.shape[1:3]), threads)
 

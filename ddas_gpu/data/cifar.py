@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100 as published: 3 × 32 × 32 planes, pickled or binary, unpacked or not."""
+"""CIFAR-10 and CIFAR-100 as published: 3 × 32 × 32 planes, pickled or binary, unpacked or not.
+
+Image files in class folders are read, too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from ddas_gpu.data.sources import ArraySource
+from ddas_gpu.data.folder import LAYOUT as FOLDER_LAYOUT
+from ddas_gpu.data.folder import FolderReader, open_test_folder
+from ddas_gpu.data.sources import ImageArrays, Labelled
 from ddas_gpu.unpickling import restricted_load
 
 
@@ -59,26 +64,74 @@ FIVE = tuple(f"data_batch_{number}" for number in range(1, 6))
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
     "cifar10": (
         Layout(
-            *("cifar-10-batches-py", "cifar-10-python.tar.gz", FIVE, "test_batch"),
-            *("batches.meta", pickled("labels"), pickled_names("label_names")),
+            folder="cifar-10-batches-py",
+            archive="cifar-10-python.tar.gz",
+            train=FIVE,
+            test="test_batch",
+            names="batches.meta",
+            read_batch=pickled("labels"),
+            read_names=pickled_names("label_names"),
         ),
         Layout(
-            *("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
-            *(tuple(f"{file}.bin" for file in FIVE), "test_batch.bin"),
-            *("batches.meta.txt", binary(1), text_names),
+            folder="cifar-10-batches-bin",
+            archive="cifar-10-binary.tar.gz",
+            train=tuple(f"{file}.bin" for file in FIVE),
+            test="test_batch.bin",
+            names="batches.meta.txt",
+            read_batch=binary(1),
+            read_names=text_names,
         ),
     ),
     "cifar100": (
         Layout(
-            *("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test"),
-            *("meta", pickled("fine_labels"), pickled_names("fine_label_names")),
+            folder="cifar-100-python",
+            archive="cifar-100-python.tar.gz",
+            train=("train",),
+            test="test",
+            names="meta",
+            read_batch=pickled("fine_labels"),
+            read_names=pickled_names("fine_label_names"),
         ),
         Layout(
-            *("cifar-100-binary", "cifar-100-binary.tar.gz", ("train.bin",), "test.bin"),
-            *("fine_label_names.txt", binary(2), text_names),
+            folder="cifar-100-binary",
+            archive="cifar-100-binary.tar.gz",
+            train=("train.bin",),
+            test="test.bin",
+            names="fine_label_names.txt",
+            read_batch=binary(2),
+            read_names=text_names,
         ),
     ),
 }
+
+
+@dataclass(frozen=True)
+class CifarReader:
+    """The `Reader` of one of the two data sets."""
+
+    name: str  # a key of LAYOUTS
+
+    @property
+    def layout(self) -> str:
+        return f"the published {LAYOUTS[self.name][0].folder}, or {FOLDER_LAYOUT}"
+
+    def search_images(self, root: Path, size: int) -> Labelled:
+        batches = find_batches(root, self.name)
+        if batches is None:
+            return FolderReader().search_images(root, size)
+        return open_cifar(batches, self.name)
+
+    def training_images(
+        self, root: Path, test_root: Path | None, size: int
+    ) -> tuple[Labelled, Labelled]:
+        train = self.search_images(root, size)
+        if isinstance(train, ImageArrays) or test_root is not None:
+            place = test_root or root
+            batches = find_batches(place, self.name)
+            if batches is not None:
+                return train, open_cifar(batches, self.name, test=True)
+            return train, open_test_folder(place, train.class_names)
+        return FolderReader().training_images(root, None, size)
 
 
 @dataclass(frozen=True)
@@ -108,7 +161,7 @@ class Batches:
 
 
 def find_batches(root: Path, name: str) -> Batches | None:
-    """The published batches in `root`, in the archive's folder in it, or in the archive in it."""
+    """Find the published batches in `root`, in the archive's folder in it, or in the archive."""
     for layout in LAYOUTS[name]:
         for folder in (root, root / layout.folder):
             if (folder / layout.train[0]).is_file():
@@ -119,8 +172,8 @@ def find_batches(root: Path, name: str) -> Batches | None:
     return None
 
 
-def open_cifar(batches: Batches, name: str, *, test: bool = False) -> ArraySource:
-    """The training or the test images."""
+def open_cifar(batches: Batches, name: str, *, test: bool = False) -> ImageArrays:
+    """Open the training or the test images."""
     place, layout = batches.place, batches.layout
     files = (layout.test,) if test else layout.train
     *contents, meta = batches.read([*files, layout.names])
@@ -137,4 +190,4 @@ def open_cifar(batches: Batches, name: str, *, test: bool = False) -> ArraySourc
         raise ValueError(f"{place} does not hold the published {name} batches: {error}") from None
     if len(images) != len(labels) or images.dtype != np.uint8 or labels.max() >= len(names):
         raise ValueError(f"{place}: the images and labels of {name} do not fit together")
-    return ArraySource(images, labels, names)
+    return ImageArrays(images, labels, names)

@@ -11,14 +11,16 @@ What is made of the annotations:
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from ddas_gpu.data.decoding import DAMAGED
 
 LAYOUT = (
     "annotations/instances_train2017.json and train2017/ with the images it names "
@@ -50,8 +52,7 @@ class Annotated:
                 if file.size != (self.width, self.height):  # annotated as cameras meant it?
                     image = ImageOps.exif_transpose(file)
                 image = image.convert("RGB")
-        # Pillow's decoders raise these, SyntaxError among them, for damaged files.
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        except DAMAGED as error:
             raise ValueError(
                 f"cannot read the image {self.file} ({error}): replace it or take it out of "
                 "the annotations"
@@ -64,25 +65,55 @@ class Annotated:
         return np.asarray(image)
 
 
-def read_images(annotated: Sequence[Annotated]) -> list[np.ndarray]:
-    """The images, decoded in threads."""
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(Annotated.read, annotated))
-
-
 @dataclass(frozen=True)
 class Coco:
     """One split of COCO; its images lie on disk."""
 
-    images: list[Annotated]
-    class_names: tuple[str, ...]
+    images: Sequence[Annotated]
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def files(self) -> list[Path]:
+        return [image.file for image in self.images]
+
+    def subset(self, indices: np.ndarray) -> Coco:
+        return replace(self, images=[self.images[index] for index in indices])
+
+    def without_empty(self) -> Coco:
+        """Leave out the images without any box to learn from."""
+        return replace(self, images=[i for i in self.images if len(i.objects()[0])])
+
+    def members(self) -> tuple[str, ...]:
+        return tuple(file.name for file in self.files)
+
+    def fingerprint(self) -> int:
+        """Of names, sizes and boxes."""
+        checksum = 0
+        for image in self.images:
+            facts = f"{image.file.name} {image.width} {image.height} {image.file.stat().st_size}"
+            checksum = zlib.crc32(facts.encode(errors="surrogateescape"), checksum)
+            for array in image.objects():
+                checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+        return checksum
 
 
-def open_coco(root: Path, split: str = "train2017", *, keep_empty: bool = True) -> Coco:
-    """The images of root/split with their boxes, in the order of their ids.
+class CocoReader:
+    """The `Reader` of COCO's layout: train2017 to search and train on, val2017 to test on."""
 
-    `keep_empty=False` drops the images without any box to learn from.
-    """
+    layout = LAYOUT
+
+    def search_images(self, root: Path, size: int) -> Coco:
+        return open_coco(root, "train2017")
+
+    def training_images(self, root: Path, test_root: Path | None, size: int) -> tuple[Coco, Coco]:
+        return open_coco(root, "train2017"), open_coco(test_root or root, "val2017")
+
+
+def open_coco(root: Path, split: str = "train2017") -> Coco:
+    """Open the images of root/split with their boxes, in the order of their ids."""
     folder, path = root / split, root / "annotations" / f"instances_{split}.json"
     for needed, there in ((path, path.is_file()), (folder, folder.is_dir())):
         if not there:
@@ -110,8 +141,6 @@ def open_coco(root: Path, split: str = "train2017", *, keep_empty: bool = True) 
             raise ValueError(f"{path} names the image {image['file_name']}, not in {folder}")
         size = _size(image, f"{path}: image {image['file_name']}")
         found.append(_annotated(folder / image["file_name"], size, rows[image["id"]]))
-    if not keep_empty:
-        found = [image for image in found if len(image.objects()[0])]
     if not found:
         raise ValueError(f"{path} has no images")
     return Coco(found, tuple(str(kinds[kind]) for kind in sorted(kinds)))

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.data.folder import SUFFIXES
+from ddas_gpu.data.decoding import SUFFIXES
+from ddas_gpu.data.matlab import read_mat
+from ddas_gpu.data.sources import ImageFiles
 
 DEVKIT = Path("ILSVRC2012_devkit_t12/data")
 GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 META = "meta.mat"
 # "FILE LABEL" in each line, or only LABEL, for the files in alphabetical order.
 LABEL_FILES = (
-    *("LOC_val_solution.csv", "val.txt", "labels.txt", "val_labels.txt"),
-    *("imagenet_2012_validation_synset_labels.txt", GROUND_TRUTH),
+    "LOC_val_solution.csv",
+    "val.txt",
+    "labels.txt",
+    "val_labels.txt",
+    "imagenet_2012_validation_synset_labels.txt",
+    GROUND_TRUTH,
 )
 
 
-@dataclass(frozen=True)
-class FlatFolder:
-    """Image files that lie in one folder, with labels from elsewhere."""
-
-    files: list[Path]
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-
 def is_flat(folder: Path) -> bool:
-    """Whether the images lie in the folder itself."""
+    """Return whether the images lie in the folder itself."""
     return any(file.suffix.lower() in SUFFIXES for file in folder.iterdir())
 
 
-def open_flat(folder: Path, class_names: tuple[str, ...]) -> FlatFolder:
-    """The images of `folder`, with the labels of the first file of LABEL_FILES that is there.
+def open_flat(folder: Path, class_names: tuple[str, ...]) -> ImageFiles:
+    """Open the images of `folder`, with the labels of the first of LABEL_FILES that is there.
 
     A label is a class name, its place in the sorted names, from 0 on, or in the devkit's file the
     devkit's own number, which `meta.mat` explains.
@@ -58,7 +54,7 @@ def open_flat(folder: Path, class_names: tuple[str, ...]) -> FlatFolder:
     for file, label in zip(files, labels, strict=True):
         if label not in known:
             raise ValueError(f"{path}: the label {label!r} of {file.name} is not a class")
-    return FlatFolder(files, np.array([known[label] for label in labels]), class_names)
+    return ImageFiles(files, np.array([known[label] for label in labels]), class_names)
 
 
 def _labels_of(files: list[Path], lines: list[list[str]], path: Path) -> list[str]:
@@ -75,15 +71,13 @@ def _labels_of(files: list[Path], lines: list[list[str]], path: Path) -> list[st
 
 
 def _devkit_numbers(path: Path, class_names: tuple[str, ...]) -> dict[str, int]:
-    """{devkit's number: class}"""
-    from scipy.io import loadmat
-
+    """Return {devkit's number: class}."""
     if not path.is_file():
         raise ValueError(f"the labels of the devkit need its {META}, which is not at {path}")
+    content = read_mat(path, f"the devkit's {META}", squeeze_me=True)
     try:
-        synsets = loadmat(path, squeeze_me=True)["synsets"]
+        synsets = content["synsets"]
         numbers = {str(row["WNID"]): str(int(row["ILSVRC2012_ID"])) for row in synsets}
-    # scipy raises whatever it stumbles over in a damaged file
-    except Exception as error:
+    except (KeyError, ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{path} is not the devkit's {META}: {error}") from None
     return {numbers[name]: place for place, name in enumerate(class_names) if name in numbers}

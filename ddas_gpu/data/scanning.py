@@ -11,7 +11,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from ddas_gpu.data.folder import FolderSource
+from ddas_gpu.data.decoding import DAMAGED
+from ddas_gpu.data.folder import open_folder
 
 MOST_NAMED = 10
 NOT_IN_DALI = frozenset(("GIF",))  # of the formats that Pillow knows and people train with
@@ -31,20 +32,20 @@ class BadImage:
 def scan_images(
     root: str | Path, *, threads: int | None = None, progress: bool | None = None
 ) -> list[BadImage]:
-    """The unreadable images under `root`, a folder with a folder of images a class.
+    """Return the unreadable images under `root`, a folder with one folder of images per class.
 
     progress: a bar on stderr; by default only if that is a terminal.
     """
     root = Path(root)
     if not root.is_dir():
         raise ValueError(f"there is no folder {root}")
-    return scan_files(FolderSource(root).files, threads=threads, progress=progress)
+    return scan_files(open_folder(root).files, threads=threads, progress=progress)
 
 
 def scan_files(
     files: Sequence[Path], *, threads: int | None = None, progress: bool | None = None
 ) -> list[BadImage]:
-    """The unreadable ones of these files, in their order."""
+    """Return the unreadable ones of these files, in their order."""
     from tqdm import tqdm
 
     hidden = not (sys.stderr.isatty() if progress is None else progress)
@@ -55,7 +56,7 @@ def scan_files(
 
 
 def find_problem(path: Path) -> str | None:
-    """Why DALI cannot decode the image to the last row; None if it can."""
+    """Return why DALI cannot decode the image to the last row; None if it can."""
     try:
         if path.stat().st_size == 0:
             return "the file is empty"
@@ -69,14 +70,13 @@ def find_problem(path: Path) -> str | None:
         return "the file is gone"
     except Image.UnidentifiedImageError:
         return "not an image"
-    # Pillow's decoders raise these, SyntaxError among them, for damaged files.
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+    except DAMAGED as error:
         return str(error) or type(error).__name__
     return None
 
 
 def describe(bad: Sequence[BadImage]) -> str:
-    """The number of bad images and the names of the first of them."""
+    """Return the number of bad images and the names of the first of them."""
     named = ", ".join(map(str, bad[:MOST_NAMED]))
     more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
     return f"{len(bad)} unreadable image{'s' * (len(bad) > 1)}: {named}{more}"

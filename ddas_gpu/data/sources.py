@@ -1,41 +1,148 @@
-"""What every data set on disk looks like to the rest: labels first, pixels on demand."""
+"""Images of a data set, known by their number: in memory, in files, or in records.
+
+`Coco` (data/coco.py) is the fourth kind: files with boxes. All but records can say how many
+images they hold, take a subset, name each image, and tell themselves from other data.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-Images = np.ndarray | list[np.ndarray]  # uint8 RGB: (N, H, W, 3), or a list of HWC of any size
+Pixels = np.ndarray | list[np.ndarray]  # uint8 RGB: (N, H, W, 3), or a list of HWC of any sizes
+
+Own = TypeVar("Own", bound="Source")
 
 
 class Source(Protocol):
-    """Images of a data set that need not be in memory, with their labels, which are."""
+    """What every data set of known size can do."""
 
-    labels: np.ndarray  # (N,) int64, an index into class_names
     class_names: tuple[str, ...]
 
-    def read(self, indices: Sequence[int] | np.ndarray) -> Images:
-        """The images at `indices`, in that order."""
+    def __len__(self) -> int: ...
+
+    def subset(self: Own, indices: np.ndarray) -> Own:
+        """Return the images at `indices`, in that order."""
         ...
 
-    def name_of(self, index: int) -> str:
-        """What the image is called: its file, or its number."""
+    def members(self) -> tuple[str, ...]:
+        """Return what each image is called: its file, or its number."""
         ...
+
+    def fingerprint(self) -> int:
+        """Return a number that tells this data from other data."""
+        ...
+
+
+class Labelled(Source, Protocol):
+    """Images with one label each."""
+
+    labels: np.ndarray  # (N,) int64, an index into class_names
 
 
 @dataclass(frozen=True)
-class ArraySource:
-    """A data set that comes as one array (N, H, W, 3)."""
+class ImageArrays:
+    """Decoded images: one array (N, H, W, 3), or a list of (H, W, 3) of any sizes."""
 
-    images: np.ndarray
+    images: Pixels
     labels: np.ndarray
-    class_names: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # by default the images' numbers
 
-    def read(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        return self.images[np.asarray(indices)]
+    def __post_init__(self) -> None:
+        shapes = {image.shape for image in self.images}
+        dtypes = {image.dtype for image in self.images}
+        if not shapes or dtypes != {np.dtype(np.uint8)} or not all(map(_is_rgb, shapes)):
+            found = self.images
+            told = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else dtypes
+            raise ValueError(f"images must be uint8 (N, H, W, 3), not {told}")
+        if self.labels.shape != (len(self.images),):
+            raise ValueError(
+                f"{len(self.images)} images, but labels of the shape {self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def subset(self, indices: np.ndarray) -> ImageArrays:
+        return dataclasses.replace(
+            self,
+            images=take(self.images, indices),
+            labels=self.labels[indices],
+            names=tuple(self.name_of(int(index)) for index in indices),
+        )
 
     def name_of(self, index: int) -> str:
-        return str(index)
+        return self.names[index] if self.names else str(index)
+
+    def members(self) -> tuple[str, ...]:
+        return tuple(self.name_of(index) for index in range(len(self)))
+
+    def fingerprint(self) -> int:
+        checksum = zlib.crc32(np.ascontiguousarray(self.labels))
+        for image in self.images:
+            checksum = zlib.crc32(np.ascontiguousarray(image), checksum)
+        return checksum
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Encoded images, one per file."""
+
+    files: Sequence[Path]
+    labels: np.ndarray
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def subset(self, indices: np.ndarray) -> ImageFiles:
+        files = [self.files[index] for index in indices]
+        return dataclasses.replace(self, files=files, labels=self.labels[indices])
+
+    def members(self) -> tuple[str, ...]:
+        return tuple(f"{file.parent.name}/{file.name}" for file in self.files)
+
+    def fingerprint(self) -> int:
+        """Of names, sizes and labels: the pixels would take as long as an epoch to read."""
+        checksum = zlib.crc32(np.ascontiguousarray(self.labels))
+        for name, file in zip(self.members(), self.files, strict=True):
+            fact = f"{name} {file.stat().st_size}\n".encode(errors="surrogateescape")
+            checksum = zlib.crc32(fact, checksum)
+        return checksum
+
+
+@dataclass(frozen=True)
+class Records:
+    """Many images per file; only DALI's reader knows how many there are."""
+
+    files: Sequence[Path]
+    kind: str  # "webdataset" or "tfrecord"
+
+
+def take(images: Pixels, indices: Sequence[int] | np.ndarray) -> Pixels:
+    """Return the images at `indices`."""
+    if isinstance(images, np.ndarray):
+        return images[np.asarray(indices)]
+    return [images[index] for index in indices]
+
+
+def require_same_classes(train: Any, other: Any, what: str) -> None:
+    """Raise a ValueError that names the classes only one of two sources has."""
+    if train.class_names != other.class_names:
+        differ = sorted(set(train.class_names) ^ set(other.class_names))
+        named = ", ".join(differ[:5]) or "them in another order"
+        raise ValueError(
+            f"{what} must have the same classes as the training images, but only one of them "
+            f"has {named}"
+        )
+
+
+def _is_rgb(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[2] == 3 and 0 not in shape

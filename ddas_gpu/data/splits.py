@@ -1,12 +1,16 @@
-"""The proxy task: a small training set and a small validation set out of a large one."""
+"""Subsets of a data set: the two sets of a search, or a share of a set to train or test on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+
+from ddas_gpu.data.sources import Labelled, Own
 
 
 def shares(total: int, sizes: np.ndarray) -> np.ndarray:
-    """`total` divided in proportion to `sizes`, by the largest remainder; never above `sizes`."""
+    """Divide `total` in proportion to `sizes`, by the largest remainder; never above `sizes`."""
     exact = total * sizes / sizes.sum()
     result = np.floor(exact).astype(np.int64)
     # stable, so that equal remainders go to the first classes on every machine
@@ -23,7 +27,7 @@ def stratified_split(
     *,
     even: bool = False,
 ) -> tuple[np.ndarray, ...]:
-    """Disjoint index sets of the given sizes, with the classes in their share of the whole.
+    """Draw disjoint index sets of the given sizes, with the classes in their share of the whole.
 
     `even`: every class as often as any other, instead. Within a set the indices are sorted: only
     the membership is random.
@@ -56,7 +60,52 @@ def stratified_split(
 def some_classes(
     class_names: tuple[str, ...], count: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """`count` classes drawn at random, as sorted class indices."""
+    """Draw `count` classes, as sorted class indices."""
     if count > len(class_names):
         raise ValueError(f"{count} classes are wanted, but there are only {len(class_names)}")
     return np.sort(generator.permutation(len(class_names))[:count])
+
+
+def of_classes(source: Labelled, kept: np.ndarray) -> Labelled:
+    """Return the images of some classes, numbered anew."""
+    images = source.subset(np.flatnonzero(np.isin(source.labels, kept)))
+    names = tuple(source.class_names[index] for index in kept)
+    return replace(images, labels=np.searchsorted(kept, images.labels), class_names=names)
+
+
+def stratified_sets(
+    source: Labelled, sizes: tuple[int, ...], generator: np.random.Generator, even: bool
+) -> tuple[Labelled, ...]:
+    """Draw disjoint sets of these sizes, the classes as in the whole, or equally often."""
+    names = source.class_names
+    parts = stratified_split(source.labels, names, sizes, generator, even=even)
+    return tuple(source.subset(part) for part in parts)
+
+
+def random_sets(
+    source: Own, sizes: tuple[int, ...], generator: np.random.Generator
+) -> tuple[Own, ...]:
+    """Draw disjoint sets of these sizes, whatever is in the images."""
+    order = generator.permutation(len(source))
+    if sum(sizes) > len(order):
+        raise ValueError(
+            f"{sum(sizes)} images are wanted, but there are only {len(order)}: "
+            "lower --train-images or --val-images"
+        )
+    ends = np.cumsum(sizes)
+    parts = (order[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    return tuple(source.subset(part) for part in parts)
+
+
+def stratified_share(source: Labelled, share: float, generator: np.random.Generator) -> Labelled:
+    """Draw a share of the images, the classes in their proportions."""
+    if share == 1:
+        return source
+    count = max(len(source.class_names), round(share * len(source)))
+    return stratified_sets(source, (count,), generator, even=False)[0]
+
+
+def random_share(source: Own, share: float, generator: np.random.Generator) -> Own:
+    """Draw a share of the images, in their order."""
+    count = max(1, round(share * len(source)))
+    return source.subset(np.sort(generator.permutation(len(source))[:count]))

@@ -6,39 +6,48 @@ from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.data.sources import ArraySource
+from ddas_gpu.data.matlab import read_mat
+from ddas_gpu.data.sources import ImageArrays
 
 FILE = "train_32x32.mat"
 TEST_FILE = "test_32x32.mat"
 EXTRA_FILE = "extra_32x32.mat"
+WHAT = "SVHN's MATLAB file of X and y"
 
 
-def open_svhn(root: Path, *, test: bool = False) -> ArraySource:
-    """The training or the test digits."""
-    return _read(root, TEST_FILE if test else FILE)
+class SvhnReader:
+    """The `Reader` of the cropped digits."""
+
+    layout = f"the published {FILE}"
+
+    def search_images(self, root: Path, size: int) -> ImageArrays:
+        return read_digits(root, FILE)
+
+    def training_images(
+        self, root: Path, test_root: Path | None, size: int
+    ) -> tuple[ImageArrays, ImageArrays]:
+        return read_digits(root, FILE), read_digits(test_root or root, TEST_FILE)
 
 
-def with_extra(train: ArraySource, root: Path) -> ArraySource:
-    """The training digits and the half a million easier ones that were published with them."""
-    extra = _read(root, EXTRA_FILE)
+def with_extra(train: ImageArrays, root: Path) -> ImageArrays:
+    """Add the 531,131 easier digits that were published with the training digits."""
+    extra = read_digits(root, EXTRA_FILE)
     images = np.concatenate([train.images, extra.images])
-    return ArraySource(images, np.concatenate([train.labels, extra.labels]), train.class_names)
+    return ImageArrays(images, np.concatenate([train.labels, extra.labels]), train.class_names)
 
 
-def _read(root: Path, name: str) -> ArraySource:
-    """The digits of a file; MATLAB's label 10 is the digit 0."""
-    from scipy.io import loadmat
-
+def read_digits(root: Path, name: str) -> ImageArrays:
+    """Read the digits of a file. MATLAB's label 10 is the digit 0."""
     path = root / name
     if not path.is_file():
         raise ValueError(f"{root} has no {name}: download it from the SVHN page into that folder")
-    try:
-        content = loadmat(path, variable_names=("X", "y"))
-        images = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))
-        labels = content["y"].reshape(-1).astype(np.int64) % 10
-    # scipy raises whatever it stumbles over in a damaged file
-    except Exception as error:
-        raise ValueError(f"{path} is not SVHN's MATLAB file of X and y: {error}") from None
-    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3) or len(images) != len(labels):
-        raise ValueError(f"{path} holds {images.dtype} {images.shape}, not 32 × 32 RGB digits")
-    return ArraySource(images, labels, tuple("0123456789"))
+    content = read_mat(path, WHAT, variable_names=("X", "y"))
+    missing = [variable for variable in ("X", "y") if variable not in content]
+    if missing:
+        raise ValueError(f"{path} is not {WHAT}: it has no {missing[0]}")
+    pixels, labels = content["X"], content["y"].reshape(-1)
+    expected = pixels.ndim == 4 and pixels.shape[:3] == (32, 32, 3) and pixels.dtype == np.uint8
+    if not expected or pixels.shape[3] != len(labels):
+        raise ValueError(f"{path} holds {pixels.dtype} {pixels.shape}, not 32 × 32 RGB digits")
+    images = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
+    return ImageArrays(images, labels.astype(np.int64) % 10, tuple("0123456789"))

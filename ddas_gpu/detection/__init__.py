@@ -1,22 +1,16 @@
 """Object detection: targets, losses, boxes out of predictions, and how good they are."""
 
-from ddas_gpu.detection.batches import network_inputs, padded_size
 from ddas_gpu.detection.decoding import Detections, detections
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.precision import average_precision
-from ddas_gpu.detection.sets import DetectionSet, Examples
 from ddas_gpu.detection.suppression import suppress
 
 __all__ = [
-    "DetectionSet",
     "Detections",
-    "Examples",
     "average_precision",
     "detection_loss",
     "detections",
-    "network_inputs",
-    "padded_size",
     "suppress",
     "targets_for",
 ]

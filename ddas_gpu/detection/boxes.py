@@ -1,4 +1,4 @@
-"""Geometry of boxes, given by their corners x0 y0 x1 y1 in pixels."""
+"""Geometry of boxes: corners x0 y0 x1 y1 in pixels."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 
 import torch
 
-# A box may be at most this much larger than its anchor: exp of a wild prediction stays finite.
+# Bound on the log of a box's size relative to its anchor, so that exp stays finite.
 LARGEST_LOG = math.log(1000 / 16)
 
 
 def areas(boxes: torch.Tensor) -> torch.Tensor:
-    """(..., 4) -> (...)."""
+    """Return the areas (...) of boxes (..., 4)."""
     return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
 
 
 def overlaps(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """(n, 4), (m, 4) -> (n, m): intersection over union; 0 where both areas are 0."""
+    """Return the IoU (n, m) of boxes (n, 4) and (m, 4); 0 where both areas are 0."""
     corner = torch.maximum(one[:, None, :2], other[None, :, :2])
     opposite = torch.minimum(one[:, None, 2:], other[None, :, 2:])
     common = (opposite - corner).clamp_(min=0).prod(-1)
@@ -25,14 +25,14 @@ def overlaps(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def encode(boxes: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-    """How boxes differ from their anchors, both (..., 4): shift by size, logarithm of the ratio."""
+    """Return the deltas of boxes to anchors, both (..., 4): relative shift, log of size ratio."""
     size, anchor_size = boxes[..., 2:] - boxes[..., :2], anchors[..., 2:] - anchors[..., :2]
     shift = (boxes[..., :2] + boxes[..., 2:] - anchors[..., :2] - anchors[..., 2:]) / 2
     return torch.cat([shift / anchor_size, torch.log(size / anchor_size)], -1)
 
 
 def decode(deltas: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-    """The boxes that differ by `deltas` from `anchors`; inverse of `encode`."""
+    """Return the boxes with these deltas to `anchors`; the inverse of `encode`."""
     anchor_size = anchors[..., 2:] - anchors[..., :2]
     centre = (anchors[..., :2] + anchors[..., 2:]) / 2 + deltas[..., :2] * anchor_size
     half = anchor_size * torch.exp(deltas[..., 2:].clamp(max=LARGEST_LOG)) / 2
@@ -40,6 +40,6 @@ def decode(deltas: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
 
 
 def clip(boxes: torch.Tensor, height: float, width: float) -> torch.Tensor:
-    """The part of each box inside an image of this size."""
+    """Clip boxes to an image of this size."""
     low = boxes.new_zeros(4)
     return torch.maximum(torch.minimum(boxes, boxes.new_tensor([width, height] * 2)), low)

@@ -1,4 +1,4 @@
-"""From a detector's predictions to a list of boxes for each image."""
+"""Decoding predictions into boxes for each image."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from ddas_gpu.detection.boxes import areas, clip, decode
 from ddas_gpu.detection.suppression import suppress
 
-CANDIDATES = 1000  # the surest (anchor, class) pairs of an image that are looked at
+CANDIDATES = 1000  # (anchor, class) pairs of an image with the highest scores
 
 
 @dataclass(frozen=True)
 class Detections:
-    """What was found in one image, surest first."""
+    """The detections in one image, by descending score."""
 
     boxes: np.ndarray  # (n, 4) float64, x0 y0 x1 y1 in pixels
     scores: np.ndarray  # (n,) float64
     labels: np.ndarray  # (n,) int64
 
     def scaled(self, x: float, y: float) -> Detections:
-        """The same in an image that is x times as wide and y times as high."""
+        """Return the same for an image x times as wide and y times as high."""
         return Detections(self.boxes * [x, y, x, y], self.scores, self.labels)
 
 
@@ -36,7 +36,7 @@ def detections(
     most_overlap: float = 0.5,
     most: int = 100,
 ) -> list[Detections]:
-    """At most `most` boxes for each image, inside its (height, width) of `sizes`."""
+    """Return at most `most` boxes for each image, clipped to its (height, width) in `sizes`."""
     found = []
     for logits, deltas, (height, width) in zip(
         predictions["logits"], predictions["deltas"], sizes, strict=True

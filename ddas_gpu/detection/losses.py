@@ -1,4 +1,4 @@
-"""RetinaNet's loss, a pure function of predictions and matched targets."""
+"""RetinaNet's loss of predictions and matched targets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch.nn import functional as F
 
 from ddas_gpu.detection.matching import IGNORED
 
-ALPHA, GAMMA = 0.25, 2.0  # the paper's: the weight of objects, and of what is not yet learned
-BETA = 0.1  # where smooth L1 turns from square to straight
+ALPHA, GAMMA = 0.25, 2.0  # RetinaNet's: the weight of positives, and the focusing parameter
+BETA = 0.1  # where smooth L1 changes from quadratic to linear
 
 
 def detection_loss(
     predictions: dict[str, torch.Tensor], targets: dict[str, torch.Tensor]
 ) -> torch.Tensor:
-    """The focal loss of the classes plus the smooth L1 loss of the boxes, per anchor of an object.
+    """Return the focal loss of classes plus the smooth L1 loss of boxes, per positive anchor.
 
     predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`.
     """
@@ -31,21 +31,20 @@ def detection_loss(
 
 
 def focal_loss(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-    """The sum of the focal loss: logits (..., classes), classes (...) or BACKGROUND or IGNORED."""
+    """Return the summed focal loss of logits (..., C) and classes (...), which may be negative."""
     counted = (classes != IGNORED).unsqueeze(-1)
-    # First as if no class were there, then put right for those that are: no one-hot targets,
-    # which would be as large as the predictions.
-    total = (_absent(logits) * counted).sum()
+    # Sum the negatives, then correct the positives: no one-hot tensor the size of the predictions.
+    total = (_negative(logits) * counted).sum()
     objects = classes >= 0
-    there = logits[objects].gather(-1, classes[objects].unsqueeze(-1))
-    return total + (_present(there) - _absent(there)).sum()
+    positive = logits[objects].gather(-1, classes[objects].unsqueeze(-1))
+    return total + (_positive(positive) - _negative(positive)).sum()
 
 
-def _present(logits: torch.Tensor) -> torch.Tensor:
+def _positive(logits: torch.Tensor) -> torch.Tensor:
     """-α (1 - p)^γ log p."""
     return ALPHA * torch.sigmoid(-logits) ** GAMMA * F.softplus(-logits)
 
 
-def _absent(logits: torch.Tensor) -> torch.Tensor:
+def _negative(logits: torch.Tensor) -> torch.Tensor:
     """-(1 - α) p^γ log(1 - p)."""
     return (1 - ALPHA) * torch.sigmoid(logits) ** GAMMA * F.softplus(logits)

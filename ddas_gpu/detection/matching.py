@@ -1,4 +1,4 @@
-"""What each anchor is to predict."""
+"""Assigning boxes to anchors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ddas_gpu.detection.boxes import encode, overlaps
 
 BACKGROUND, IGNORED = -1, -2
 
-# Overlap from which an anchor belongs to a box, and below which it is background.
+# IoU from which an anchor is positive, and below which it is background.
 OBJECT, NOTHING = 0.5, 0.4
 
 
 def match(
     anchors: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """anchors (A, 4), boxes (n, 4), labels (n,) -> classes (A,) and deltas (A, 4).
+    """Match anchors (A, 4) to boxes (n, 4) with labels (n,); return classes (A,), deltas (A, 4).
 
-    An anchor is given the box it overlaps most, if by half; between 0.4 and 0.5 it is ignored.
-    Every box gets the anchor that overlaps it most, however little: the small ones would
-    otherwise never be learned. Of two boxes with the same best anchor the first gets it. A box
-    without area gets none: padding in batches of boxes is left unnoticed.
+    An anchor takes the box of highest IoU if that is at least 0.5; from 0.4 to 0.5 it is ignored.
+    Every box also gets its own anchor of highest IoU, however low, so that small boxes are
+    learned. If two boxes have the same best anchor, the first gets it. A box without area gets
+    none, so padding in batches of boxes has no effect.
     """
     classes = anchors.new_full((len(anchors),), BACKGROUND, dtype=torch.int64)
     if len(boxes) == 0:
@@ -49,9 +49,9 @@ def targets_for(
     boxes: Sequence[np.ndarray] | torch.Tensor,
     labels: Sequence[np.ndarray] | torch.Tensor,
 ) -> dict[str, torch.Tensor]:
-    """One version's targets for `detection_loss`: {"classes": (B, A), "deltas": (B, A, 4)}.
+    """Return targets for `detection_loss`: {"classes": (B, A), "deltas": (B, A, 4)}.
 
-    Boxes and labels are arrays for each image, or padded tensors (B, M, 4) and (B, M).
+    Boxes and labels are one array per image, or padded tensors (B, M, 4) and (B, M).
     """
     matched = [
         match(anchors, torch.as_tensor(b).to(anchors), torch.as_tensor(c).to(anchors.device))

@@ -1,10 +1,10 @@
-"""COCO's mean average precision, as pycocotools computes it."""
+"""COCO's mean average precision, computed by pycocotools."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ NAMES = ("mAP", "mAP50", "mAP75", "mAP small", "mAP medium", "mAP large")
 
 
 def require_pycocotools() -> None:
-    """A ValueError where the package is not installed."""
+    """Raise a ValueError if pycocotools is not installed."""
     try:
         import pycocotools.coco  # noqa: F401
     except ImportError:
@@ -29,10 +29,10 @@ def require_pycocotools() -> None:
 def average_precision(
     truth: Sequence[Annotated], found: Sequence[Detections], class_names: Sequence[str]
 ) -> dict[str, float]:
-    """{"mAP", "mAP50", "mAP75", "mAP small", …} of detections in pixels of the original images.
+    """Return {"mAP", "mAP50", "mAP75", "mAP small", …} of boxes in pixels of the original images.
 
-    Finding something in a crowd is neither right nor wrong. A number is NaN where the truth holds
-    nothing to find, such as no small box.
+    Detections in crowds are ignored. A number is NaN if there is nothing to find, such as no small
+    box.
     """
     require_pycocotools()
     from pycocotools.coco import COCO
@@ -43,7 +43,7 @@ def average_precision(
     results = [_result(i, *one) for i, d in enumerate(found, 1) for one in _rows(d)]
     if not results:
         return dict.fromkeys(NAMES, 0.0)
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints as it goes
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints
         reference = COCO()
         reference.dataset = _dataset(truth, class_names)
         reference.createIndex()
@@ -55,7 +55,7 @@ def average_precision(
     return {name: float(value) if value >= 0 else float("nan") for name, value in values}
 
 
-def _rows(found: Detections) -> zip:
+def _rows(found: Detections) -> Iterator[tuple[np.ndarray, float, int]]:
     return zip(found.boxes, found.scores, found.labels, strict=True)
 
 
@@ -69,14 +69,14 @@ def _result(image: int, box: np.ndarray, score: float, label: int) -> dict[str, 
 
 
 def _with_size(box: np.ndarray) -> list[float]:
-    """COCO's x, y, width, height."""
+    """Return COCO's x, y, width, height."""
     x0, y0, x1, y1 = map(float, box)
     return [x0, y0, x1 - x0, y1 - y0]
 
 
 def _dataset(truth: Sequence[Annotated], class_names: Sequence[str]) -> dict[str, Any]:
-    """The truth in COCO's own format, images and categories counted from 1."""
-    annotations = []
+    """Return the truth in COCO's format, images and categories counted from 1."""
+    annotations: list[dict[str, Any]] = []
     for number, image in enumerate(truth, 1):
         columns = (image.boxes, image.labels, image.areas, image.crowd)
         for box, label, area, crowd in zip(*columns, strict=True):

@@ -1,4 +1,4 @@
-"""Non-maximum suppression: of boxes that mean the same thing, the surest stays."""
+"""Non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ddas_gpu.detection.boxes import overlaps
 def suppress(
     boxes: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, most: float = 0.5
 ) -> torch.Tensor:
-    """Indices of the boxes that stay, surest first.
+    """Return the indices of the boxes that are kept, by descending score.
 
-    Greedy: a box goes if a surer box of its class stays and overlaps it by more than `most`.
-    Instead of one box at a time, all are decided at once from the last round's decisions, until
-    nothing changes. The surest box is right from the first round on, and one more in every round,
-    so the end is the greedy result; in practice it takes a few rounds.
+    Greedy: a box is removed if a kept box of its class has a higher score and an IoU above `most`.
+    Instead of one box at a time, every iteration decides all boxes from the previous iteration's
+    decisions, until nothing changes. The box of rank r is final after r + 1 iterations, so the
+    result is the greedy one; in practice a few iterations suffice.
     """
     order = scores.argsort(descending=True, stable=True)
     boxes, labels = boxes[order], labels[order]
-    rivals = (overlaps(boxes, boxes) > most) & (labels[:, None] == labels)
-    surer = rivals.triu(1)  # [i, j]: i is surer than j and would suppress it
-    stays = torch.ones(len(boxes), dtype=torch.bool, device=boxes.device)
+    conflicts = (overlaps(boxes, boxes) > most) & (labels[:, None] == labels)
+    suppresses = conflicts.triu(1)  # [i, j]: i has the higher score and suppresses j if kept
+    kept = torch.ones(len(boxes), dtype=torch.bool, device=boxes.device)
     while True:
-        now = ~(surer & stays[:, None]).any(0)
-        if torch.equal(now, stays):
-            return order[stays]
-        stays = now
+        now = ~(suppresses & kept[:, None]).any(0)
+        if torch.equal(now, kept):
+            return order[kept]
+        kept = now

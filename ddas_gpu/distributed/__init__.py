@@ -1,1 +1,1 @@
-"""Runs on several devices: who computes what, and how the results come together."""
+"""Data-parallel runs: ranks, their share of a batch, and collectives."""

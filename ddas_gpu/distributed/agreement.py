@@ -1,4 +1,4 @@
-"""Finding out that ranks are not of the same run, before or while they compute."""
+"""Checking that all ranks run with the same settings, data and state."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from ddas_gpu.policy import versions
 
 
 def require_same(ranks: Ranks, facts: dict[str, Any], when: str = "") -> None:
-    """Raise `Refused`, on all ranks, if any fact is not the same on all; its name comes in plural.
+    """Raise `Refused` on all ranks if a fact differs between ranks; names are in the plural.
 
-    >>> require_same(ranks, {"training images": train.fingerprint()})
+    >>> from ddas_gpu.distributed.ranks import ALONE
+    >>> require_same(ALONE, {"training images": 0x5EED})
     """
     first, *others = ranks.gather(facts)
     for rank, theirs in enumerate(others, 1):
@@ -35,7 +36,7 @@ IMAGES = ("training images", "validation or test images")
 def require_same_start(
     ranks: Ranks, settings: Any, fingerprints: Callable[[], Sequence[int]], **facts: Any
 ) -> None:
-    """The handshake: flags, versions of the packages, `fingerprints` of the images, and `facts`."""
+    """Compare flags, package versions, `fingerprints` of the images, and `facts`."""
     if ranks.count == 1:
         return
     flags = {f"values of --{n.replace('_', '-')}": v for n, v in settings.to_json().items()}
@@ -44,11 +45,10 @@ def require_same_start(
 
 
 def digest(*tensors: torch.Tensor | np.ndarray) -> str:
-    """A few letters that tell these tensors from others that differ in a single bit."""
+    """Return a short hash of the bytes of these tensors."""
     checksum = hashlib.sha256()
-    for tensor in tensors:
-        if isinstance(tensor, np.ndarray):
-            tensor = torch.tensor(tensor)  # a copy: some arrays are read-only
-        flat = tensor.detach().cpu().reshape(-1).contiguous()
-        checksum.update(flat.view(torch.uint8).numpy())
+    for each in tensors:
+        # torch.tensor copies: torch warns about sharing memory with read-only arrays.
+        tensor = torch.tensor(each) if isinstance(each, np.ndarray) else each.detach().cpu()
+        checksum.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return checksum.hexdigest()[:16]

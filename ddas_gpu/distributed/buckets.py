@@ -1,4 +1,4 @@
-"""The mean of a gradient over all ranks, on its way while the rest of it is computed."""
+"""All-reduce of a gradient in buckets, overlapped with the backward pass."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import distributed
 
 from ddas_gpu.distributed.ranks import Ranks, in_touch
 
-# Small enough that the first sets off early, large enough that its journey is worth its start:
-# the size that DistributedDataParallel takes.
+# Small enough for the first all-reduce to start early, large enough to amortise the latency of
+# one: the default of DistributedDataParallel.
 BUCKET_BYTES = 25 << 20
 
 
 class MeanGradient:
-    """Takes a gradient parameter by parameter, and gives back its mean over the ranks.
+    """Collects a gradient parameter by parameter, and returns its mean over the ranks.
 
     parameters   {name: tensor like the gradient}, in the order in which they are expected.
 
-    They travel in buckets. A bucket sets off when it is full and those before it have gone, so
-    that all ranks send the same ones in the same order; nobody waits before `result`.
+    A bucket is all-reduced asynchronously once it is complete and the buckets before it have been
+    started, so that all ranks issue the same collectives in the same order. Only `result` waits.
     """
 
     def __init__(self, ranks: Ranks, parameters: Mapping[str, torch.Tensor]) -> None:
@@ -42,7 +42,7 @@ class MeanGradient:
             self._sent.append((names, flat, work))
 
     def result(self) -> dict[str, torch.Tensor]:
-        """{name: mean}; every parameter must have been added."""
+        """Return {name: mean}; every parameter must have been added."""
         if self._ranks.count == 1:
             return self._parts
         means = {}
@@ -57,7 +57,7 @@ class MeanGradient:
 
 
 def buckets_of(parameters: Mapping[str, torch.Tensor]) -> list[list[str]]:
-    """Names in their order, cut where a bucket is full or the type of the numbers changes."""
+    """Group names in their order; a new bucket starts when one is full or the dtype changes."""
     buckets: list[list[str]] = []
     size, kind = 0, None
     for name, parameter in parameters.items():

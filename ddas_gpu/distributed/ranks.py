@@ -1,4 +1,4 @@
-"""The processes of a run, and the few things they tell each other."""
+"""The ranks of a run and their collectives."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from torch import distributed
 
 from ddas_gpu import streams
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.distributed.shares import Share
 from ddas_gpu.errors import LostContact, Refused, sentence
 from ddas_gpu.streams import Stream
 
 
 class Ranks:
-    """This process among `count`. A run without torchrun has one rank, which tells nobody anything.
+    """This process among `count`; with world size 1, collectives are no-ops.
 
-    Every method but `share` and `seed_network` must be called by all ranks, in the same order.
+    All ranks must call every method but `batch_size` and `seed_network`, in the same order.
     """
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank, self.count = rank, count
-        self.device = torch.device(device)  # where NCCL or gloo finds what is to be reduced
+        self.device = torch.device(device)  # of the tensors that NCCL or gloo reduces
 
     @property
     def first(self) -> bool:
-        """Rank 0 writes, prints and plots; the others only compute."""
+        """Whether this is rank 0, which alone writes files and prints."""
         return self.rank == 0
 
-    def share(self, flag: str, size: int, ranks_at_start: int) -> Share:
-        """This rank's part of a batch, `size` images on each of the ranks that began the run.
+    def batch_size(self, flag: str, size: int, ranks_at_start: int) -> int:
+        """Return the images per step of this rank, given `size` per rank at the start of the run.
 
-        On more or fewer ranks now, the whole batch stays what it was.
+        The size of the whole batch does not change if the run resumes on another number of ranks.
         """
         whole = size * ranks_at_start
         if whole % self.count:
             raise ValueError(
                 f"{flag} {size} on the {ranks_at_start} ranks that began the run makes {whole} "
-                f"images a step, which cannot be dealt evenly to {self.count} ranks"
+                f"images per step, which cannot be divided evenly among {self.count} ranks"
             )
-        size = whole // self.count
-        return Share(self.rank * size, (self.rank + 1) * size, whole)
+        return whole // self.count
 
     def seed_network(self, seed: int, step: int) -> None:
-        """For models that draw themselves (dropout, Shake-Shake): others on every rank."""
-        own = (self.rank,) if self.rank else ()  # rank 0 draws what a single process draws
+        """Seed the draws inside models (dropout, Shake-Shake), differently on every rank."""
+        own = (self.rank,) if self.rank else ()  # rank 0 draws as a single process does
         torch.manual_seed(streams.number(seed, Stream.MODEL, step, *own))
 
     def gather(self, value: Any) -> list[Any]:
-        """What all ranks have, in their order: for small things and rare occasions."""
+        """All-gather a picklable object, by rank. Slow: for small objects, not for every step."""
         if self.count == 1:
             return [value]
-        found = [None] * self.count
+        found: list[Any] = [None] * self.count
         with in_touch():
             distributed.all_gather_object(found, value)
         return found
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """Of a few numbers, bit by bit the same on all ranks."""
+        """All-reduce mean, bit-identical on every rank."""
         return values if self.count == 1 else self.sum(values) / self.count
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """All-reduce sum, bit-identical on every rank."""
         return values if self.count == 1 else self._reduced(values, distributed.ReduceOp.SUM)
 
     def largest(self, value: int) -> int:
+        """All-reduce maximum."""
         if self.count == 1:
             return value
         number = torch.tensor([value], dtype=torch.int64)
@@ -81,7 +81,7 @@ class Ranks:
         return reduced.to(values.device)
 
     def copy_from_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Overwrite `tensors` with those of rank 0."""
+        """Broadcast `tensors` from rank 0, in place."""
         if self.count > 1:
             with in_touch():
                 for tensor in tensors:
@@ -89,7 +89,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What goes wrong in here on some ranks goes wrong on all of them, in the same words."""
+        """Re-raise any rank's error on every rank."""
         problem = None
         try:
             yield
@@ -97,10 +97,10 @@ class Ranks:
             if self.count == 1:
                 raise
             problem = error
-        told = self.gather(problem and sentence(problem))
-        failed = [rank for rank, words in enumerate(told) if words]
+        messages = self.gather(problem and sentence(problem))
+        failed = [rank for rank, words in enumerate(messages) if words]
         if failed:
-            words = told[failed[0]]
+            words = messages[failed[0]]
             everywhere = len(failed) == self.count
             raise Refused(words if everywhere else f"rank {failed[0]}: {words}") from problem
 
@@ -110,16 +110,16 @@ ALONE = Ranks()
 
 @contextmanager
 def joined(device: torch.device, timeout: float) -> Iterator[Ranks]:
-    """All the ranks that torchrun has started, within; without torchrun this process alone."""
+    """Join the process group that torchrun has started; without torchrun, yield `ALONE`."""
     if not torchrun.launched():
         yield ALONE
         return
     if torchrun.rank() > 0:
-        warnings.simplefilter("ignore")  # rank 0 warns for all
+        warnings.simplefilter("ignore")  # rank 0 prints them
     patience = timedelta(seconds=timeout)
     with in_touch():
         store, rank, count = next(distributed.rendezvous("env://", timeout=patience))
-        if torchrun.keeps_store():  # with the addresses of the dead
+        if torchrun.keeps_store():  # which still holds the addresses of failed ranks
             store = distributed.PrefixStore(f"start {torchrun.restarts()}", store)
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -132,7 +132,7 @@ def joined(device: torch.device, timeout: float) -> Iterator[Ranks]:
     try:
         yield Ranks(rank, count, device)
     except Exception as error:
-        error.of_one_rank = True  # unless it is known to be all ranks'
+        vars(error)["of_one_rank"] = True  # `errors.on_all_ranks` takes precedence
         if not isinstance(error, LostContact):
             distributed.destroy_process_group()
         raise
@@ -141,7 +141,7 @@ def joined(device: torch.device, timeout: float) -> Iterator[Ranks]:
 
 @contextmanager
 def in_touch() -> Iterator[None]:
-    """Say in plain words that another rank does not answer."""
+    """Turn errors of collectives into `LostContact`."""
     try:
         yield
     except RuntimeError as error:
@@ -149,13 +149,13 @@ def in_touch() -> Iterator[None]:
             raise
         raise LostContact(
             f"rank {torchrun.rank()} of {torchrun.count()} has lost contact with the others: one "
-            "of them has ended, and may have said why, or has not answered within --timeout; "
-            "go on with --resume"
+            "of them has ended, see its output, or has not answered within --timeout; "
+            "continue with --resume"
         ) from error
 
 
 def is_about_contact(error: RuntimeError) -> bool:
-    """gloo raises plain RuntimeErrors; only their texts tell."""
+    """Return whether a collective failed. gloo raises plain RuntimeErrors: search the message."""
     words = ("gloo", "nccl", "connection", "timed out", "timeout")
     text = str(error).lower()
     return isinstance(error, distributed.DistError) or any(word in text for word in words)

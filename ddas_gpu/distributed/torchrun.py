@@ -1,4 +1,4 @@
-"""What torchrun tells the processes that it starts, through their environment; no torch here."""
+"""The environment variables that torchrun sets; does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def launched() -> bool:
 
 
 def count() -> int:
-    """Ranks in all."""
+    """Return the number of ranks."""
     return _number("WORLD_SIZE", 1)
 
 
@@ -19,29 +19,29 @@ def rank() -> int:
 
 
 def local_count() -> int:
-    """Ranks on this machine."""
+    """Return the number of ranks on this machine."""
     return _number("LOCAL_WORLD_SIZE", 1)
 
 
 def local_rank() -> int:
-    """Of the ranks on this machine."""
+    """Return the rank among those on this machine."""
     return _number("LOCAL_RANK", 0)
 
 
 def restarts() -> int:
-    """How often all ranks have been started again since one of them failed."""
+    """Return how many times torchrun has restarted the ranks after a failure."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def most_restarts() -> int:
-    """torchrun's --max-restarts."""
+    """Return torchrun's --max-restarts."""
     return _number("TORCHELASTIC_MAX_RESTARTS", 0)
 
 
 def keeps_store() -> bool:
-    """Whether ranks that are started again meet in the same store as those before them."""
+    """Return whether restarted ranks use the same store as before."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _number(name: str, without: int) -> int:
-    return int(os.environ.get(name, without)) if launched() else without
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(name, default)) if launched() else default

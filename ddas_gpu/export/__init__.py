@@ -1,10 +1,1 @@
-"""A policy of one epoch in the terms of other libraries."""
-
-from ddas_gpu.export.albumentations_policy import (
-    albumentations_policy,
-    load_albumentations,
-    save_albumentations,
-)
-from ddas_gpu.export.dali_policy import dali_policy
-
-__all__ = ["albumentations_policy", "dali_policy", "load_albumentations", "save_albumentations"]
+"""The policy of one epoch as a transform of another library; `ddas_gpu.exports` has the names."""

@@ -1,4 +1,4 @@
-"""`python -m ddas_gpu.export`: a policy of one epoch for people who train elsewhere."""
+"""The command that exports the policy of one epoch: `python -m ddas_gpu.export`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ policy = dali_policy(PolicySchedule.load({path!r}), epoch={epoch}, total_epochs=
 
 @dataclass(frozen=True)
 class Export:
-    """Write the policy of one epoch for another library."""
+    """Export the policy of one epoch to another library."""
 
     policy: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY.JSON")]
-    """What a search wrote."""
+    """The policy file that a search wrote."""
     to: Literal["albumentations", "dali"] = "albumentations"
-    """Albumentations' JSON, or a Python module with a Policy of DALI's auto_aug."""
+    """Albumentations' JSON, or a Python module with a Policy for DALI's auto_aug."""
     epoch: int | None = None
-    """The epoch, counted from 0; without this the last."""
+    """The epoch, counted from 0; by default the last."""
     epochs: int | None = None
-    """The length of the training; without this that of the search."""
+    """The number of epochs of the training; by default that of the search."""
     out: Path | None = None
-    """The file to write; without this POLICY.albumentations.json or POLICY_dali.py beside it."""
+    """The file to write; by default POLICY.albumentations.json or POLICY_dali.py beside it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,21 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def export(options: Export) -> Path:
-    """Write the file; its path."""
-    from ddas_gpu.export import dali_policy, save_albumentations
+    """Write the file and return its path."""
+    from ddas_gpu.export.albumentations_policy import save_albumentations
+    from ddas_gpu.export.dali_policy import dali_policy
     from ddas_gpu.files import write_atomically
     from ddas_gpu.policy import PolicySchedule
 
     schedule = PolicySchedule.load(options.policy)
     epochs = len(schedule) if options.epochs is None else options.epochs
     epoch = epochs - 1 if options.epoch is None else options.epoch
-    schedule.at(epoch, epochs)  # complains about numbers that cannot be
+    schedule.at(epoch, epochs)  # raises if the epoch is out of range
     stem = options.policy.stem
     if options.to == "albumentations":
         out = options.out or options.policy.with_name(f"{stem}.albumentations.json")
         save_albumentations(schedule, out, epoch, epochs)
         return out
-    dali_policy(schedule, epoch, epochs)  # complains where DALI cannot
+    dali_policy(schedule, epoch, epochs)  # raises if DALI is missing or cannot do it
     out = options.out or options.policy.with_name(f"{stem}_dali.py")
     path = str(options.policy.resolve())
     write_atomically(out, DALI_MODULE.format(epoch=epoch, epochs=epochs, path=path).encode())

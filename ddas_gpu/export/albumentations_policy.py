@@ -1,10 +1,10 @@
 """The policy of an epoch as an Albumentations transform, and as its JSON.
 
-Ops that Albumentations has become its own transforms; see `differences.ALBUMENTATIONS` for how
-near they are. The others are calls of ours under a name such as "ddas_gpu ShearX 0.18", because
-what Albumentations has under that name is far off (by up to 64 of 255 levels for AutoContrast, 22
-for Equalize) or not there at all (Pillow's Blur and Smooth, shears from the corner). A file that
-holds such calls is read with `load_albumentations`, which needs this package.
+Ops that Albumentations has become its own transforms; `differences.ALBUMENTATIONS` bounds how far
+those are from ours. The others call our ops under names such as "ddas_gpu ShearX 0.18", because
+Albumentations' op of that name differs too much (by up to 64 of 255 levels for AutoContrast, 22
+for Equalize) or does not exist (Pillow's Blur and Smooth, shears from the corner). A file with
+such calls is read by `load_albumentations`, which needs this package.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PREFIX = "ddas_gpu"
 def albumentations_policy(
     schedule: PolicySchedule, epoch: int, total_epochs: int
 ) -> albumentations.Compose:
-    """The transform for `epoch` of a training of `total_epochs`: image=uint8 (H, W, 3).
+    """Return the transform for `epoch` of a training of `total_epochs`: image=uint8 (H, W, 3).
 
-    With the probability p_tp an image gets N_o candidates, each drawn from p_o; signs at random.
+    With probability p_tp it applies N_o candidates, each drawn from p_o with a random sign.
     """
     A = _albumentations()
     apply_probability, probabilities = schedule.at(epoch, total_epochs)
@@ -82,18 +82,18 @@ def _albumentations() -> Any:
 
 
 def _candidate(space: SearchSpace, index: int, probability: float) -> Any:
-    """A transform that OneOf draws with a weight of `probability`."""
+    """Return a transform that OneOf draws with weight `probability`."""
     A = _albumentations()
     op, argument = space[index].op, space.argument(index)
     if find(op).signed and argument:
         both = [transform_of(op, argument), transform_of(op, -argument)]
         return A.OneOf(both, p=probability)
-    # In a sequence, because a transform of ours keeps no probability in the JSON.
+    # In a Sequential, because the JSON does not keep the probability of our Lambdas.
     return A.Sequential([transform_of(op, argument)], p=probability)
 
 
 def transform_of(op: str, argument: Argument) -> Any:
-    """One op at one argument, always applied."""
+    """Return one op at one argument, always applied."""
     A = _albumentations()
     if op in OWN:
         return OWN[op](A, argument)
@@ -102,13 +102,13 @@ def transform_of(op: str, argument: Argument) -> Any:
 
 
 def _apply(image: np.ndarray, op: str, argument: Argument, **_: Any) -> np.ndarray:
-    # Cutout draws its place; workers of a DataLoader have a numpy seed each.
+    # Cutout draws its position from NumPy's global state, which DataLoader workers seed.
     seed = int(np.random.randint(2**31)) if find(op).centred else 0  # noqa: NPY002
     return apply_op(np.ascontiguousarray(image)[None], op, argument, seed=seed)[0]
 
 
 def _names(content: Any) -> Iterator[str]:
-    """The names of our transforms anywhere in the JSON."""
+    """Yield the names of our transforms anywhere in the JSON."""
     if isinstance(content, dict):
         if "__name__" in content:
             yield content["__name__"]
@@ -138,11 +138,12 @@ def _jitter(A: Any, **changed: float) -> Any:
 
 
 def _shift(A: Any, x: int = 0, y: int = 0) -> Any:
-    # Pillow says where a pixel comes from, Albumentations where it goes.
+    # Pillow's offset says where a pixel comes from, Albumentations' where it goes.
     return A.Affine(translate_px={"x": (-x, -x), "y": (-y, -y)}, **EDGES)
 
 
-OWN: dict[str, Callable[[Any, Argument], Any]] = {
+# Arguments are those that `Op.check` accepted: None only for ops without one.
+OWN: dict[str, Callable[[Any, Any], Any]] = {
     "Identity": lambda A, _: A.NoOp(p=1.0),
     "FlipLR": lambda A, _: A.HorizontalFlip(p=1.0),
     "FlipUD": lambda A, _: A.VerticalFlip(p=1.0),
@@ -150,7 +151,7 @@ OWN: dict[str, Callable[[Any, Argument], Any]] = {
     "Rotate": lambda A, degrees: A.Rotate(limit=(degrees, degrees), **EDGES),
     "Posterize": lambda A, bits: A.Posterize(num_bits=bits, p=1.0),
     "Solarize": lambda A, threshold: (
-        # its threshold is a share of 255, and 256 inverts nothing
+        # The threshold is a fraction of 255; ours of 256 inverts nothing.
         A.Solarize(threshold_range=(threshold / 255, threshold / 255), p=1.0)
         if threshold <= 255
         else A.NoOp(p=1.0)

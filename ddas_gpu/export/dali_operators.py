@@ -18,7 +18,7 @@ EDGES = {"fill_value": 0, "interp_type": types.INTERP_NN}
 
 
 def augmentation_of(op: str, arguments: Sequence[Argument]) -> Any:
-    """An op with its arguments as magnitude bins; DALI draws the sign where it has one."""
+    """Return an op with its arguments as magnitude bins; DALI draws the sign of signed ops."""
     declared = find(op)
     function, parameter = OWN.get(op, (_ours(op), float))
     if declared.law is None:
@@ -28,14 +28,14 @@ def augmentation_of(op: str, arguments: Sequence[Argument]) -> Any:
         mag_range=np.array(arguments, dtype=np.float64),
         randomly_negate=declared.signed,
         mag_to_param=parameter,
-        # The parameters of these are operands, which must lie where the data does.
+        # Parameters of these ops are operands, which must be on the device of the data.
         param_device="auto" if op in OPERANDS else "cpu",
         name=op,
     )
 
 
 def _ours(op: str) -> Callable[..., Any]:
-    """Our own op inside the graph: exact."""
+    """Return a node that calls our own op, which is exact."""
     takes_argument = find(op).law is not None
 
     @do_not_convert
@@ -83,9 +83,9 @@ def _flip_ud(data: Any, _: Any) -> Any:
     return fn.flip(data, horizontal=0, vertical=1)
 
 
-def _quarter_turn(data: Any, _: Any) -> Any:
-    turned = fn.transpose(data, perm=[1, 0, 2], transpose_layout=False, output_layout="HWC")
-    return fn.flip(turned, horizontal=0, vertical=1)
+def _rotate90(data: Any, _: Any) -> Any:
+    transposed = fn.transpose(data, perm=[1, 0, 2], transpose_layout=False, output_layout="HWC")
+    return fn.flip(transposed, horizontal=0, vertical=1)
 
 
 def _brightness(data: Any, factor: Any) -> Any:
@@ -110,7 +110,7 @@ ONE = np.pad(np.ones((1, 1), np.float32), 1)
 
 
 def _matrix(row: int, column: int) -> Callable[[float], np.ndarray]:
-    """The identity with the argument at one place: output pixel → input pixel."""
+    """Return a map of the argument to an affine matrix, output pixel → input pixel."""
 
     @do_not_convert
     def matrix(argument: float) -> np.ndarray:
@@ -126,7 +126,7 @@ def _sharpening(factor: float) -> np.ndarray:
     return np.float32(factor) * ONE + np.float32(1 - factor) * SMOOTH
 
 
-# op: (function of data and parameter, from the argument to the parameter)
+# op: (function of data and parameter, map of the argument to the parameter)
 OWN: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
     "Identity": (augmentations.identity.op, float),
     "FlipLR": (_flip_lr, float),
@@ -146,6 +146,6 @@ OWN: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
     "Contrast": (augmentations.contrast.op, np.float32),
     "Brightness": (_brightness, np.float32),
     "Sharpness": (_filter, _sharpening),
-    "Rotate90": (_quarter_turn, float),
+    "Rotate90": (_rotate90, float),
 }
 OPERANDS = ("Posterize", "Solarize", "Sharpness")

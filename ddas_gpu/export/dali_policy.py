@@ -1,11 +1,10 @@
 """The policy of an epoch as a `Policy` of DALI's `auto_aug`.
 
-Most ops become DALI's own operators; see `differences.DALI` for how near they are. Equalize and
-Cutout, where DALI means something else, call ours, on the CPU or the GPU, wherever the data is.
+Most ops become DALI's own operators; `differences.DALI` bounds how far those are from ours.
+Equalize and Cutout, which DALI defines otherwise, call our ops on the device that holds the data.
 
-`auto_aug` draws one of the sub-policies, all equally often, so probabilities are counts: of 1000
-sub-policies those of candidate k are round(1000 · p_tp · p_o[k]) at each stage, and the rest leave
-the image alone.
+`auto_aug` draws a sub-policy uniformly, so probabilities become counts: of 1000 sub-policies,
+round(1000 · p_tp · p_o[k]) apply candidate k at each stage, and the rest leave the image unchanged.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ SUB_POLICIES = 1000
 def dali_policy(
     schedule: PolicySchedule, epoch: int, total_epochs: int, sub_policies: int = SUB_POLICIES
 ) -> Policy:
-    """The policy for `epoch` of a training of `total_epochs`.
+    """Return the policy for `epoch` of a training of `total_epochs`.
 
-    To be used in a pipeline with enable_conditionals=True, on uint8 HWC images:
-
-    >>> images = auto_augment.apply_auto_augment(policy, images)
+    Use it in a pipeline with enable_conditionals=True, on uint8 HWC images:
+    `images = auto_augment.apply_auto_augment(policy, images)`.
     """
     core, operators = _dali()
     apply_probability, probabilities = schedule.at(epoch, total_epochs)
@@ -58,7 +56,7 @@ def _dali() -> tuple[Any, Any]:
 
 
 def _columns(probabilities: np.ndarray, count: int, depth: int) -> np.ndarray:
-    """(count, depth) candidates; each column has each as often as p_o says, in another order."""
+    """Return (count, depth) candidates; every column is a permutation with the counts of p_o."""
     if not count:
         return np.empty((0, depth), int)
     column = np.repeat(np.arange(len(probabilities)), shares(count, probabilities))
@@ -67,14 +65,14 @@ def _columns(probabilities: np.ndarray, count: int, depth: int) -> np.ndarray:
 
 
 def _triples(space: SearchSpace, operators: Any) -> tuple[list[tuple[Any, float, int | None]], int]:
-    """DALI's (augmentation, probability, magnitude bin) of each candidate, and how many bins."""
+    """Return DALI's (augmentation, probability, bin) of each candidate, and the number of bins."""
     arguments: dict[str, list[Any]] = {}
     for index, candidate in enumerate(space):
         arguments.setdefault(candidate.op, []).append(space.argument(index))
     bins = max(len(values) for values in arguments.values())
     made: dict[str, Callable[..., Any]] = {}
     for op, values in arguments.items():
-        # All augmentations of a policy have equally many bins: the last one is repeated.
+        # All augmentations of a policy need the same number of bins: repeat the last.
         made[op] = operators.augmentation_of(op, values + values[-1:] * (bins - len(values)))
     places: dict[str, int] = dict.fromkeys(arguments, 0)
     triples = []

@@ -1,7 +1,7 @@
-"""How far the ops of other libraries are from Pillow's, which ours are equal to.
+"""Bounds on the difference between other libraries' ops and Pillow's, which ours equal.
 
-Measured on photographs; the tests hold each library to these bounds. Ops that are not here are
-not exported to the library's own op but to a call of ours, and so are exact.
+Measured on photographs; the tests check them. An op that is missing here is exported as a call of
+our own op, which is exact.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 class Difference(NamedTuple):
     """At most `share` of the pixels differ, by at most `levels` of 255, inside the border.
 
-    In a border of so many pixels the values may be any: Pillow's filters leave it alone.
+    The outermost `border` pixels are not compared: Pillow's filters do not change them.
     """
 
     share: float = 0.0
@@ -21,17 +21,17 @@ class Difference(NamedTuple):
 
 
 EXACT = Difference()
-# Pillow cuts off, they round to nearest, and some first round the grey that they mix with: ±1 in
+# Pillow truncates and they round to nearest; some also round the grey that they blend with: ±1 in
 # most pixels, ±2 in up to 3 % of them at factors near 0 and above 2.
 ROUNDED = Difference(share=0.95, levels=2)
-# Pillow turns in 16.16 fixed point: here and there it takes the pixel next to theirs.
-TURNED = Difference(share=0.002, levels=255)
+# Pillow rotates in 16.16 fixed point: a few pixels come from the neighbour of theirs.
+ROTATED = Difference(share=0.002, levels=255)
 
 COMMON = {
     **dict.fromkeys(("Identity", "FlipLR", "FlipUD", "Invert", "Posterize", "Solarize"), EXACT),
     **dict.fromkeys(("TranslateX", "TranslateY", "Rotate90"), EXACT),
     **dict.fromkeys(("Color", "Contrast"), ROUNDED),
-    "Rotate": TURNED,
+    "Rotate": ROTATED,
 }
 ALBUMENTATIONS: dict[str, Difference] = {
     **COMMON,

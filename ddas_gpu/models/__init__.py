@@ -1,5 +1,5 @@
-"""The paper's image classifiers and detectors, and a small one for two CPU cores."""
+"""The paper's classifiers and detectors, and a small classifier for CPUs."""
 
-from ddas_gpu.models.registry import build
+from ddas_gpu.models.registry import build, task_of
 
-__all__ = ["build"]
+__all__ = ["build", "task_of"]

@@ -1,4 +1,4 @@
-"""The boxes that RetinaNet starts from: nine at every place of five feature maps."""
+"""RetinaNet's anchors: nine at every position of five feature maps."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ import math
 
 import torch
 
-STRIDES = (8, 16, 32, 64, 128)  # pixels between the places of P3 … P7
+STRIDES = (8, 16, 32, 64, 128)  # pixels between the positions of P3 … P7
 RATIOS = (0.5, 1.0, 2.0)  # height to width
 OCTAVES = (2 ** (0 / 3), 2 ** (1 / 3), 2 ** (2 / 3))
 PER_PLACE = len(RATIOS) * len(OCTAVES)
 
 
 def level_shapes(height: int, width: int) -> list[tuple[int, int]]:
-    """Rows and columns of P3 … P7 for images of this size."""
+    """Return (rows, columns) of P3 … P7 for images of this size."""
     return [(math.ceil(height / stride), math.ceil(width / stride)) for stride in STRIDES]
 
 
 @functools.lru_cache(maxsize=16)
 def anchors_for(height: int, width: int, scale: float = 4.0) -> torch.Tensor:
-    """(A, 4) float32 corners x0 y0 x1 y1, in the order of the network's predictions.
+    """Return (A, 4) float32 corners x0 y0 x1 y1, in the order of the network's predictions.
 
     The smallest anchor of a level has a side of `scale` strides: 4 in the paper, for images of
-    some 800 pixels. Where images are a few times smaller so are the things in them, and a scale
-    of 1 or 2 meets their sizes.
+    about 800 pixels. For images a few times smaller, 1 or 2 fits the size of their objects.
     """
     levels = []
     for stride, (rows, columns) in zip(STRIDES, level_shapes(height, width), strict=True):
@@ -34,7 +33,7 @@ def anchors_for(height: int, width: int, scale: float = 4.0) -> torch.Tensor:
         heights = (sides[:, None] * roots).flatten()
         x = (torch.arange(columns, dtype=torch.float64) + 0.5) * stride
         y = (torch.arange(rows, dtype=torch.float64) + 0.5) * stride
-        # (rows, columns, anchors of a place)
+        # (rows, columns, anchors)
         x, y = x[None, :, None], y[:, None, None]
         corners = (x - widths / 2, y - heights / 2, x + widths / 2, y + heights / 2)
         shape = (rows, columns, PER_PLACE)

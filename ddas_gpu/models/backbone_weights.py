@@ -1,9 +1,10 @@
-"""ImageNet weights for a detector's backbone, from a file on this machine."""
+"""Loading ImageNet weights for a detector's backbone from a local file."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,19 +12,19 @@ from ddas_gpu.models.resnet import ResNet
 
 Tensors = dict[str, torch.Tensor]
 
-# The published ResNets (torchvision's and timm's) number the parts of a block; ours are a list.
+# Names in a block of torchvision's and timm's ResNets, and the index of the layer in ours.
 _PARTS = {"conv1": 0, "bn1": 1, "conv2": 3, "bn2": 4, "conv3": 6, "bn3": 7}
 
 
 def load_backbone(backbone: ResNet, path: Path) -> None:
-    """Fill `backbone` with the weights in `path`: .safetensors, or a file of `torch.save`.
+    """Load the weights in `path`, a .safetensors file or one of `torch.save`.
 
-    Names may be ours or those of the published ResNets. The classifier's weights are left out.
+    Names may be ours or those of torchvision's and timm's ResNets. The classifier is ignored.
     """
     found = {_our_name(name): tensor for name, tensor in _read(path).items()}
     wanted = backbone.state_dict()
     for name, tensor in wanted.items():
-        if name.endswith("num_batches_tracked"):  # counts steps; older files are without it
+        if name.endswith("num_batches_tracked"):  # a counter that older files lack
             found.setdefault(name, tensor)
         elif name not in found:
             raise ValueError(f"{path} does not fit this backbone: it has no {name}")
@@ -47,20 +48,11 @@ def _our_name(name: str) -> str:
 def _read(path: Path) -> Tensors:
     if not path.is_file():
         raise ValueError(f"there is no file of weights {path}")
-    if path.suffix == ".safetensors":
-        try:
-            from safetensors.torch import load_file
-        except ImportError:
-            raise ValueError(
-                f"{path} needs the package safetensors: pip install safetensors"
-            ) from None
-        content = load_file(path)
-    else:
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises whatever the bytes lead it to
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"{path} is not a file of weights: {reason}") from None
+    try:
+        content = _load_safetensors(path) if path.suffix == ".safetensors" else _load_torch(path)
+    except Exception as error:  # the readers raise many types for damaged files
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} cannot be read as weights: {reason}") from None
     for key in ("state_dict", "model"):  # checkpoints of trainers
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
@@ -69,3 +61,15 @@ def _read(path: Path) -> Tensors:
     ):
         raise ValueError(f"{path} must hold tensors by name")
     return content
+
+
+def _load_torch(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _load_safetensors(path: Path) -> Any:
+    try:
+        from safetensors.torch import load_file
+    except ImportError:
+        raise ValueError("it needs safetensors: pip install 'ddas_gpu[coco]'") from None
+    return load_file(path)

@@ -1,4 +1,4 @@
-"""Feature pyramid (Lin et al., 2017) as RetinaNet uses it: five maps of the same width."""
+"""Feature pyramid (Lin et al., 2017) as in RetinaNet: five maps with the same channels."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class FeaturePyramid(nn.Module):
         self.p6 = nn.Conv2d(in_channels[-1], channels, 3, stride=2, padding=1)
         self.p7 = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and module.bias is not None:
                 nn.init.kaiming_uniform_(module.weight, a=1)
                 nn.init.zeros_(module.bias)
 
     def forward(self, features: list[torch.Tensor]) -> list[torch.Tensor]:
         merged = [conv(feature) for conv, feature in zip(self.lateral, features, strict=True)]
         for finer in (1, 0):
-            # To the size of the finer map, not twice its own: sizes may be odd.
+            # Resize to the finer map rather than by 2: sizes may be odd.
             up = F.interpolate(merged[finer + 1], size=merged[finer].shape[-2:], mode="nearest")
             merged[finer] = merged[finer] + up
         maps = [conv(x) for conv, x in zip(self.smooth, merged, strict=True)]

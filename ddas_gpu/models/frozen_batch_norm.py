@@ -1,4 +1,4 @@
-"""Batch norm with fixed statistics: for detectors, whose batches are small."""
+"""Batch norm with fixed statistics, for detectors with small batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from torch.nn import functional as F
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """A batch norm that neither learns nor looks at its batch.
+    """A batch norm with constant statistics and affine parameters.
 
-    Scale, shift, mean and variance are buffers with the names `nn.BatchNorm2d` has, so that a
-    file of weights serves both.
+    All of them are buffers with the names of `nn.BatchNorm2d`, so that both load the same files.
     """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
 
     def __init__(self, norm: nn.BatchNorm2d):
         super().__init__()
@@ -27,10 +31,10 @@ class FrozenBatchNorm2d(nn.Module):
 
 
 def freeze_batch_norm(model: nn.Module) -> nn.Module:
-    """Put a frozen batch norm, with the same numbers, in the place of every one of `model`.
+    """Replace every batch norm of `model` by a frozen one with the same state.
 
-    Only sensible with trained weights: fresh statistics (mean 0, variance 1) are not those of any
-    image, and a deep residual network then grows without bound.
+    Needs trained weights: with initial statistics (mean 0, variance 1) the activations of a deep
+    residual network grow without bound.
     """
     for name, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d):

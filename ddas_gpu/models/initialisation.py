@@ -1,12 +1,12 @@
-"""The initial weights all our image classifiers share."""
+"""The initialisation of all image classifiers."""
 
 from torch import nn
 
 
 def he_initialise(model: nn.Module) -> None:
-    """He et al.'s fan-out normal law for convolutions; classifier biases start at 0.
+    """Draw convolutions from He et al.'s fan-out normal; set the biases of linear layers to 0.
 
-    Batch norms keep PyTorch's scale 1 and shift 0: no block starts as the identity.
+    Batch norms keep PyTorch's scale 1 and shift 0.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

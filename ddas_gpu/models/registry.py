@@ -1,8 +1,11 @@
-"""Models by name."""
+"""Models by name, and the task of each."""
+
+from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import nn
 
@@ -12,48 +15,85 @@ from ddas_gpu.models.shake_shake import ShakeShake
 from ddas_gpu.models.small import SmallResNet
 from ddas_gpu.models.wide_resnet import WideResNet
 
-# A name's pattern, and the model that the number n of classes and its own numbers give.
-_FAMILIES: list[tuple[str, Callable[..., nn.Module]]] = [
-    (r"small", SmallResNet),
-    (r"wrn-(\d+)-(\d+)", lambda n, depth, width: WideResNet(depth, width, n)),
-    (r"resnet-(\d+)", lambda n, depth: ResNet(depth, n)),
-    (
-        r"shake-shake-(\d+)-2x(\d+)d",
-        lambda n, depth, width: ShakeShake(depth, width, n),
-    ),
-    (r"retinanet-r(\d+)", lambda n, depth: RetinaNet(depth, n)),
-]
+CLASSIFICATION, DETECTION = "classification", "detection"
 
-_SPOKEN = (
-    "small, wrn-DEPTH-WIDTH (wrn-40-2, wrn-28-10, ...), "
-    + ", ".join(f"resnet-{depth}" for depth in DEPTHS)
-    + ", shake-shake-26-2x96d, "
-    + ", ".join(f"retinanet-r{depth}" for depth in DEPTHS)
-    + " (detection), or your own as module:function"
+
+class Family(NamedTuple):
+    """Models whose names match `pattern`; its groups are numbers that `make` takes."""
+
+    pattern: str
+    task: str
+    make: Callable[..., nn.Module]  # of num_classes and the numbers in the name
+    examples: str
+
+
+FAMILIES = (
+    Family("small", CLASSIFICATION, SmallResNet, "small"),
+    Family(
+        r"wrn-(\d+)-(\d+)",
+        CLASSIFICATION,
+        lambda n, depth, width: WideResNet(depth, width, n),
+        "wrn-DEPTH-WIDTH (wrn-40-2, wrn-28-10, ...)",
+    ),
+    Family(
+        r"resnet-(\d+)",
+        CLASSIFICATION,
+        lambda n, depth: ResNet(depth, n),
+        ", ".join(f"resnet-{depth}" for depth in DEPTHS),
+    ),
+    Family(
+        r"shake-shake-(\d+)-2x(\d+)d",
+        CLASSIFICATION,
+        lambda n, depth, width: ShakeShake(depth, width, n),
+        "shake-shake-26-2x96d",
+    ),
+    Family(
+        r"retinanet-r(\d+)",
+        DETECTION,
+        lambda n, depth: RetinaNet(depth, n),
+        ", ".join(f"retinanet-r{depth}" for depth in DEPTHS) + " (detection)",
+    ),
 )
 
 
 def build(name: str, num_classes: int) -> nn.Module:
-    """A new model, images (N, 3, H, W) -> logits (N, num_classes); see `RetinaNet` for detectors.
+    """Return a new model, images (N, 3, H, W) -> logits (N, num_classes); see `RetinaNet` as well.
 
-    `name` is one of ours, or "package.module:function", where function(num_classes) gives the
-    model.
+    `name` is one of `FAMILIES`, or "package.module:function" for a function(num_classes) that
+    returns the model.
 
-    >>> build("wrn-40-2", num_classes=10)
+    >>> sum(weights.numel() for weights in build("wrn-40-2", num_classes=10).parameters())
+    2243546
     """
     if num_classes < 1:
         raise ValueError(f"a model needs at least one class, got num_classes={num_classes}")
     if ":" in name:
         return _import(name)(num_classes)
-    for pattern, make in _FAMILIES:
-        match = re.fullmatch(pattern, name)
+    family, numbers = _find(name)
+    return family.make(num_classes, *numbers)
+
+
+def task_of(name: str) -> str | None:
+    """Return the task of a model, or None for "package.module:function", which may have any.
+
+    >>> task_of("retinanet-r50")
+    'detection'
+    """
+    return None if ":" in name else _find(name)[0].task
+
+
+def _find(name: str) -> tuple[Family, list[int]]:
+    """Return the family of a name and the numbers in it."""
+    for family in FAMILIES:
+        match = re.fullmatch(family.pattern, name)
         if match:
-            return make(num_classes, *map(int, match.groups()))
-    raise ValueError(f"unknown model {name!r}; there are: {_SPOKEN}")
+            return family, [int(number) for number in match.groups()]
+    known = ", ".join(family.examples for family in FAMILIES)
+    raise ValueError(f"unknown model {name!r}; there are: {known}, or your own as module:function")
 
 
 def _import(name: str) -> Callable[[int], nn.Module]:
-    """The user's function behind "package.module:function"."""
+    """Import the function of "package.module:function"."""
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -12,12 +12,12 @@ def _convolution(in_channels: int, out_channels: int, size: int, stride: int = 1
 
 
 class _Block(nn.Module):
-    """layers(x) plus x, projected where shapes differ; (N, C_in, H, W) -> (N, C_out, H', W')."""
+    """layers(x) plus x, projected if shapes differ; (N, C_in, H, W) -> (N, C_out, H', W')."""
 
     def __init__(self, layers: nn.Sequential, in_channels: int, out_channels: int, stride: int):
         super().__init__()
         self.layers = layers
-        self.shortcut = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != out_channels:
             self.shortcut = nn.Sequential(
                 _convolution(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels)
@@ -63,7 +63,7 @@ class Bottleneck(_Block):
         super().__init__(layers, in_channels, out_channels, stride)
 
 
-DEPTHS: dict[int, tuple[type[_Block], tuple[int, int, int, int]]] = {
+DEPTHS: dict[int, tuple[type[BasicBlock | Bottleneck], tuple[int, int, int, int]]] = {
     18: (BasicBlock, (2, 2, 2, 2)),
     50: (Bottleneck, (3, 4, 6, 3)),
     101: (Bottleneck, (3, 4, 23, 3)),

@@ -8,13 +8,13 @@ from ddas_gpu.models.initialisation import he_initialise
 
 
 def shake(first: torch.Tensor, second: torch.Tensor, training: bool) -> torch.Tensor:
-    """A random mix of two branches, (N, C, H, W) each, with another mix in the backward pass.
+    """Mix two branches, (N, C, H, W) each, at random, with another mix in the backward pass.
 
-    Forward α·first + (1−α)·second, backward as if it had been β·first + (1−β)·second, with
+    Forward α·first + (1−α)·second, backward as for β·first + (1−β)·second, with
     α and β from U(0, 1), independent and drawn for each image; both 1/2 outside training.
 
-    Written with `detach` rather than as an autograd function: derivatives in forward mode then
-    see β as well, and agree with those of the backward pass.
+    Written with `detach` rather than as an autograd function, so that forward-mode derivatives
+    use β too and agree with the backward pass.
     """
     if not training:
         return (first + second) / 2
@@ -28,7 +28,7 @@ def shake(first: torch.Tensor, second: torch.Tensor, training: bool) -> torch.Te
 
 
 class ShiftedShortcut(nn.Module):
-    """Halves the image on two grids, one a pixel off the other; the channels share the two."""
+    """Subsamples the image on two grids, one pixel apart; each gives half of the channels."""
 
     def __init__(self, in_channels: int, out_channels: int, stride: int):
         super().__init__()
@@ -52,7 +52,7 @@ class ShakeBlock(nn.Module):
         super().__init__()
         self.branch1 = self._branch(in_channels, out_channels, stride)
         self.branch2 = self._branch(in_channels, out_channels, stride)
-        self.shortcut = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if in_channels != out_channels:
             self.shortcut = ShiftedShortcut(in_channels, out_channels, stride)
 

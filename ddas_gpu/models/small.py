@@ -1,4 +1,4 @@
-"""A small residual network: seconds, not minutes, on two CPU cores."""
+"""A small residual network that trains in seconds on two CPU cores."""
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ class SmallBlock(nn.Module):
 
 
 class SmallResNet(nn.Module):
-    """Images (N, 3, H, W) with H, W from 16 to 32 or so -> logits (N, num_classes)."""
+    """Images (N, 3, H, W) with H, W of about 16 to 32 -> logits (N, num_classes)."""
 
     def __init__(self, num_classes: int, width: int = 16):
         super().__init__()

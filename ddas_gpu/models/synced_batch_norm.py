@@ -1,17 +1,24 @@
-"""Batch norm over the images of all ranks, as if they were one batch."""
+"""Batch norm with the statistics of the batches of all ranks."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import distributed, nn
 
 
 class SyncedBatchNorm2d(nn.BatchNorm2d):
-    """`nn.BatchNorm2d` on several ranks, each of which has equally many images.
+    """`nn.BatchNorm2d` over all ranks, which must have batches of the same size.
 
-    torch's SyncBatchNorm is for GPUs only, and this one is exact: first the mean travels, then the
-    variance around it. Both are differentiable, so that gradients take the way back.
+    torch's SyncBatchNorm runs only on GPUs. This one is also exact: it all-reduces the mean, then
+    the variance around it. Both all-reduces are differentiable.
     """
+
+    running_mean: torch.Tensor  # statistics are always tracked here
+    running_var: torch.Tensor
+    num_batches_tracked: torch.Tensor
+    momentum: float
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
@@ -38,26 +45,25 @@ def mean_over_ranks(values: torch.Tensor) -> torch.Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """Over all ranks. What one rank puts in, every rank's loss depends on: so the way back is a
-    sum, too."""
+    """All-reduce sum. Every rank's loss depends on the input, so the backward is a sum as well."""
 
     @staticmethod
-    def forward(ctx, values):
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
         total = values.clone()
         distributed.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(ctx, cotangent):
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
         return _Sum.apply(cotangent)
 
 
 def sync_batch_norm(model: nn.Module) -> nn.Module:
-    """Put a synced batch norm, with the same numbers, in the place of every one of `model`."""
+    """Replace every batch norm of `model` by a synced one with the same state."""
     for name, child in model.named_children():
         if isinstance(child, nn.BatchNorm2d):
-            like = {"device": child.weight.device, "dtype": child.weight.dtype}
-            synced = SyncedBatchNorm2d(child.num_features, child.eps, child.momentum, **like)
+            synced = SyncedBatchNorm2d(child.num_features, child.eps, child.momentum)
+            synced.to(child.weight.device, child.weight.dtype)
             synced.load_state_dict(child.state_dict())
             setattr(model, name, synced)
         else:

@@ -1,4 +1,4 @@
-"""The op bank's front door: one op, a policy, or several policies, on a batch of images."""
+"""The interface of the op bank: one op, a policy, or several policies on a batch of images."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def apply_op(
     seed: int = 0,
     out: Images | None = None,
 ) -> Images:
-    """One op with one concrete argument on every image; the bytes are Pillow's.
+    """Apply one op with one argument to every image; the bytes are Pillow's.
 
     images: uint8 (B, H, W, 3) from numpy, torch or CuPy, or a list of (H, W, 3) of any sizes. The
-    result is of the same kind, on the same device. `seed` places Cutout.
+    result has the same type and device. `seed` draws the centre of Cutout.
 
     >>> images = np.full((1, 2, 2, 3), 200, np.uint8)
     >>> apply_op(images, "Solarize", 128)[0, 0, 0]
@@ -60,16 +60,16 @@ def augment(
     backend: str = "auto",
     out: Images | None = None,
 ) -> Images:
-    """A policy, that is up to any number of candidates of `space` in turn, on every image.
+    """Apply a policy, a sequence of candidates of `space`, to every image.
 
-    policy: (N,) candidate indices for the whole batch, or (B, N), a row for each image; -1 leaves
-    the image alone. Signs and centres are drawn from (seed, sample), where `samples` (B,) numbers
-    the images; without it they are 0, 1, …
+    policy: (N,) candidate indices for the whole batch, or (B, N), a row per image; -1 does nothing.
+    Signs and centres are drawn from (seed, sample), where `samples` (B,) are the numbers of the
+    images in the data set, by default 0, 1, …
     """
     source = arrays.read(images)
     policies = check_policies(policy, space)
     if policies.ndim == 2 and len(policies) != len(source):
-        raise ValueError(f"{len(policies)} policies for {len(source)} images: give one an image")
+        raise ValueError(f"{len(policies)} policies for {len(source)} images: give one per image")
     draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
     out = arrays.empty_like(images) if out is None else out
     _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws, space.fill), backend)
@@ -86,9 +86,9 @@ def versions(
     backend: str = "auto",
     out: Images | None = None,
 ) -> Images:
-    """The batch itself and its version under each of L policies: (L + 1, B, H, W, 3).
+    """Return the batch and its version under each of L policies: (L + 1, B, H, W, 3).
 
-    Step 1 of the search. The images are read where they are: no copies are made to augment them.
+    Step 1 of the search. The kernels read the batch in place: it is not repeated in memory.
     """
     if isinstance(images, (list, tuple)):
         raise TypeError("versions takes one array (B, H, W, 3), not a list of images")
@@ -113,7 +113,7 @@ def versions(
 
 
 def _by_version(drawn: np.ndarray, count: int, depth: int) -> np.ndarray:
-    """(B, count·depth, …) → ((count + 1)·B, depth, …), in front the batch nothing is done to."""
+    """(B, count·depth, …) → ((count + 1)·B, depth, …); the first B rows are the batch itself."""
     batch, rest = len(drawn), drawn.shape[2:]
     drawn = drawn.reshape(batch, count, depth, *rest).swapaxes(0, 1)
     first = np.zeros((1, batch, depth, *rest), drawn.dtype)
@@ -121,7 +121,7 @@ def _by_version(drawn: np.ndarray, count: int, depth: int) -> np.ndarray:
 
 
 def check_policies(policies: Sequence | np.ndarray, space: SearchSpace) -> np.ndarray:
-    """Policies as an index array, or an error that names the first wrong index."""
+    """Return policies as an index array, or raise an error that names the first wrong index."""
     policies = np.asarray(policies)
     if policies.ndim not in (1, 2) or (policies.size and policies.dtype.kind not in "iu"):
         raise ValueError(
@@ -132,26 +132,26 @@ def check_policies(policies: Sequence | np.ndarray, space: SearchSpace) -> np.nd
     if wrong.size:
         raise ValueError(
             f"policy index {wrong[0]} is outside the space: "
-            f"0 to {len(space) - 1}, or -1 to leave an image alone"
+            f"0 to {len(space) - 1}, or -1 to do nothing"
         )
     return policies.astype(np.intp)
 
 
 def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.ndarray:
-    """Sample numbers as an array; 0, 1, … by default."""
+    """Return sample numbers as an array; 0, 1, … by default."""
     if samples is None:
         return np.arange(count)
     samples = np.asarray(samples)
     if samples.shape != (count,) or samples.dtype.kind not in "iu":
         raise ValueError(
-            f"samples must be {count} whole numbers, one an image, "
+            f"samples must be {count} whole numbers, one per image, "
             f"not {samples.dtype} of shape {samples.shape}"
         )
     return samples
 
 
 def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
-    chains = chains_for(request, source.sizes, len(source))  # also for what it refuses
+    chains = chains_for(request, source.sizes, len(source))  # raises if an op is not defined
     if choose_backend(backend, source) == "kornia":
         from ddas_gpu.ops import fallback
 
@@ -161,7 +161,7 @@ def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
 
 
 def run_chains(source: Batch, out: Images, chains: Chains, backend: str) -> None:
-    """Have the kernels do the tasks, from the source to `out`."""
+    """Run the tasks on the kernels, from the source to `out`."""
     target = _target(source, out)
     pictures = pictures_for(source.layout, target.layout)
     if choose_backend(backend, source) == "cpu":
@@ -177,7 +177,7 @@ def _target(source: Batch, out: Images) -> Batch:
 
 
 def choose_backend(backend: str, batch: Batch) -> str:
-    """The back end that will run; "auto" goes where the images are."""
+    """Return the back end to run; "auto" depends on the device of the images."""
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
     place = batch.device[0]

@@ -1,4 +1,4 @@
-"""Images in and out: numpy, torch and CuPy arrays, as addresses that a kernel can use."""
+"""Images as addresses for the kernels: numpy, torch and CuPy arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 Images = Any  # a numpy, torch or CuPy uint8 array (B, H, W, 3), or a sequence of (H, W, 3)
-Sizes = tuple[int, int] | list[tuple[int, int]]  # one (height, width) for all, or one an image
+Sizes = tuple[int, int] | list[tuple[int, int]]  # one (height, width) for all, or one per image
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How one array library says what we need to know."""
+    """What the kernels need to know about an array, for one array library."""
 
     library: str
     is_bytes: Callable[[Any], bool]
@@ -30,10 +30,11 @@ class Kind:
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where a numpy array begins."""
+    """Return the address of a numpy array's first byte."""
     try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # three times as fast
-    except (TypeError, ValueError):  # read-only, or with gaps
+        # Three times as fast as the interface. numpy's stubs do not declare the buffer protocol.
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # read-only or not contiguous
         return array.__array_interface__["data"][0]
 
 
@@ -75,7 +76,7 @@ CUPY = Kind(
 
 
 def kind_of(array: Any) -> Kind | None:
-    """By the name of the library, so that none is imported before its arrays turn up."""
+    """Return the kind by the name of the array's library, without importing any library."""
     if isinstance(array, np.ndarray):
         return NUMPY
     library = type(array).__module__.partition(".")[0]
@@ -83,21 +84,21 @@ def kind_of(array: Any) -> Kind | None:
     return found if hasattr(array, "shape") else None
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity, so that it is quick to find in a cache
+@dataclass(frozen=True, eq=False)  # compared by identity: a fast key of the caches
 class Layout:
-    """Where the images of a batch lie, from where it begins. Alike arrays share one object."""
+    """The places of a batch's images in memory. Arrays of equal shape and strides share one."""
 
     sizes: Sizes
-    offsets: np.ndarray  # int64 (B,), in bytes
+    offsets: np.ndarray  # int64 (B,), in bytes from the start of the batch
     pitches: int | np.ndarray  # bytes from row to row
-    extent: int  # bytes to behind the last one
+    extent: int  # bytes from the start of the batch to its end
 
 
 @dataclass(slots=True)
 class Batch:
     """Images in memory."""
 
-    owners: list[Any]  # keeps the memory alive while it is in use
+    owners: list[Any]  # the arrays, which keep the memory alive
     address: int
     layout: Layout
     device: tuple[str, int]
@@ -110,9 +111,14 @@ class Batch:
     def sizes(self) -> Sizes:
         return self.layout.sizes
 
+    def size_list(self) -> list[tuple[int, int]]:
+        """Return one (height, width) per image."""
+        sizes = self.layout.sizes
+        return [sizes] * len(self) if isinstance(sizes, tuple) else sizes
+
 
 def read(images: Images, name: str = "images", *, writable: bool = False) -> Batch:
-    """Check the images and find them. Rows may lie apart; other layouts are copied first.
+    """Check the images and return where they are. Rows may have gaps; other layouts are copied.
 
     Memory to write to is never copied: it must be contiguous.
     """
@@ -123,6 +129,7 @@ def read(images: Images, name: str = "images", *, writable: bool = False) -> Bat
     if layout is None:
         images = kind.dense(images)
         layout = _layout(tuple(images.shape), kind.strides(images), name, writable)
+        assert layout is not None, "contiguous images always have a layout"
     return Batch([images], kind.address(images), layout, kind.device(images), kind.library)
 
 
@@ -130,7 +137,7 @@ def read(images: Images, name: str = "images", *, writable: bool = False) -> Bat
 def _layout(
     shape: tuple[int, ...], strides: tuple[int, ...], name: str, writable: bool
 ) -> Layout | None:
-    """None: the kernels cannot read images that lie like this."""
+    """Return the layout, or None if the kernels cannot read images with these strides."""
     _check_shape(shape, ("B", "H", "W", 3), name)
     batch, height, width, _ = shape
     if batch == 0:  # numpy's strides are all 0 then
@@ -138,7 +145,7 @@ def _layout(
     pitch = _pitch(shape[1:], strides[1:], name, writable)
     if pitch is None:
         return None
-    offset = strides[0] if batch > 1 else height * pitch  # of a single image it may be anything
+    offset = strides[0] if batch > 1 else height * pitch  # the stride of one image is arbitrary
     if writable and offset != height * pitch:
         raise _not_contiguous(name, strides)
     if offset <= 0:
@@ -149,7 +156,7 @@ def _layout(
 
 @lru_cache(maxsize=64)
 def tiled(layout: Layout, times: int) -> Layout:
-    """The same images several times over."""
+    """Return the layout of the batch repeated `times` times."""
     return replace(layout, offsets=np.tile(layout.offsets, times))
 
 
@@ -181,10 +188,10 @@ def _read_list(images: Sequence[Any], name: str, writable: bool) -> Batch:
 
 
 def _pitch(shape: Sequence[int], strides: Sequence[int], name: str, writable: bool) -> int | None:
-    """Bytes from row to row of an image, or None if the pixels of a row do not lie side by side."""
+    """Return the bytes from row to row, or None if the pixels of a row are not contiguous."""
     height, width, _ = shape
     row = 3 * width
-    # Where there is only one, it does not matter how far the next would be.
+    # The stride of an axis of length 1 is arbitrary.
     pitch = strides[0] if height > 1 else row
     pixel = strides[1] if width > 1 else 3
     whole = (pixel, strides[2]) == (3, 1)
@@ -198,19 +205,22 @@ def _not_contiguous(name: str, strides: Sequence[int]) -> ValueError:
 
 
 def empty_like(images: Images) -> Images:
-    """Contiguous memory of the same kind, shape and device."""
+    """Return contiguous memory of the same library, shape and device."""
     if isinstance(images, (list, tuple)):
         return [empty_like(image) for image in images]
     return empty(images, images.shape)
 
 
 def empty(like: Any, shape: Sequence[int]) -> Any:
-    """Contiguous memory of this shape, of the kind and on the device of `like`."""
-    return kind_of(like).empty(like, shape)
+    """Return contiguous memory of this shape, of the library and on the device of `like`."""
+    return _check_kind(like, "images", False).empty(like, shape)
 
 
 def check_target(target: Batch, source: Batch) -> None:
-    """`out=` must be like the images in kind, shape and device, and have memory of its own."""
+    """Raise a ValueError unless `out=` has the library, shape and device of the images.
+
+    The memory of both must not overlap.
+    """
     if len(target) != len(source) or target.sizes != source.sizes:
         raise ValueError(
             f"out holds {len(target)} images of {target.sizes} pixels, "
@@ -225,7 +235,7 @@ def check_target(target: Batch, source: Batch) -> None:
         target.address < source.address + source.layout.extent
         and source.address < target.address + target.layout.extent
     ):
-        # Lists of images may lie in between each other, which is fine.
+        # The ranges overlap; in lists, the images themselves need not.
         (begin, end), (low, high) = _spans(target), _spans(source)
         if ((begin[:, None] < high) & (low < end[:, None])).any():
             # ops read the neighbours of pixels already written

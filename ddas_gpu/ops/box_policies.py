@@ -1,6 +1,6 @@
-"""Policies on images with boxes: the pixels go to the kernels, the boxes are moved here.
+"""Policies on images with boxes: the kernels transform the pixels, this module the boxes.
 
-Boxes are (n, 4) floats in pixels, x0 y0 x1 y1, the image's corner at (0, 0).
+Boxes are (n, 4) floats in pixels, x0 y0 x1 y1; (0, 0) is the top left corner of the image.
 """
 
 from __future__ import annotations
@@ -9,38 +9,39 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from ddas_gpu.ops import arrays
 from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains
 from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.declare import CUTOUT, AffineMatrix, Argument, Op
 from ddas_gpu.ops.draws import draw
 from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
-from ddas_gpu.ops.table import AffineMatrix, Argument, Op, Primitive
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace
 
-CHANCE_OF_A_BOX = 1 / 3
-SMALLEST_SHARE = 0.05  # of a side; boxes that were larger do not shrink below
-MOST_BOXES = 2048  # of an image: each has stages of its own to draw at
+BOX_PROBABILITY = 1 / 3  # of Reach.EACH_BOX
+SMALLEST_SHARE = 0.05  # of the image's side; a larger box is not made smaller than this
+MOST_BOXES = 2048  # per image: each box has its own range of draws
 
 Region = tuple[int, int, int, int]  # left, top, width, height
 
 
-class Deed(NamedTuple):
+class BoxStep(NamedTuple):
     """One op on one image, or on a rectangle of it."""
 
     op: Op
     argument: Argument
-    position: np.ndarray  # uint32 (2,): where a centred op puts its centre
+    position: np.ndarray  # uint32 (2,): the drawn centre of a centred op
     region: Region | None
 
 
 class Plans(NamedTuple):
-    """What happens to a batch, and its boxes and labels when all is done."""
+    """The steps for each image of a batch, and the boxes and labels after them."""
 
-    deeds: list[list[Deed]]
+    steps: list[list[BoxStep]]
     boxes: list[np.ndarray]
     labels: list[np.ndarray]
 
@@ -56,15 +57,15 @@ def augment_boxes(
     samples: Sequence[int] | np.ndarray | None = None,
     backend: str = "auto",
 ) -> tuple[list[Images], list[np.ndarray], list[np.ndarray]]:
-    """Like `augment`, for a list of images with their boxes (n, 4) and labels (n,).
+    """Apply a policy to a list of images with their boxes (n, 4) and labels (n,).
 
-    Boxes that an op moves out of the image are dropped, with their labels.
+    Boxes that leave the image are dropped, with their labels. The other parameters are those of
+    `augment`.
     """
     images = list(images)
-    source = arrays.read(images)
-    plans = plan_boxes(source.sizes, boxes, labels, policy, space, seed, samples=samples)
-    out = arrays.empty_like(images)
-    _carry_out(images, source, out, plans.deeds, space.fill, backend)
+    source, out = arrays.read(images), arrays.empty_like(images)
+    plans = plan_boxes(source.size_list(), boxes, labels, policy, space, seed, samples=samples)
+    _run_steps(images, source, out, plans.steps, space.fill, backend)
     return out, plans.boxes, plans.labels
 
 
@@ -78,61 +79,61 @@ def plan_boxes(
     *,
     samples: Sequence[int] | np.ndarray | None = None,
 ) -> Plans:
-    """The part of `augment_boxes` that needs no pixels, only the height and width of each image."""
+    """Return the steps, boxes and labels of `augment_boxes` from each image's (height, width)."""
     boxes, labels = _check_boxes(boxes, labels, len(sizes))
     policies = check_policies(policy, space)
     if policies.ndim == 2 and len(policies) != len(sizes):
-        raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one an image")
+        raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one per image")
     policies = np.broadcast_to(policies, (len(sizes), policies.shape[-1]))
     numbers = check_samples(samples, len(sizes))
     negative, position = draw(seed, numbers, policies.shape[1])
-    all_deeds = []
+    batch = []
     for i, size in enumerate(sizes):
         plan = Plan(boxes[i], labels[i], size, seed, int(numbers[i]))
-        deeds = []
+        steps = []
         for stage, candidate in _stages(policies[i]):
-            deeds += plan.deeds(space, stage, candidate, negative[i, stage], position[i, stage])
-        all_deeds.append(deeds)
+            steps += plan.steps(space, stage, candidate, negative[i, stage], position[i, stage])
+        batch.append(steps)
         boxes[i], labels[i] = plan.boxes, plan.labels
-    return Plans(all_deeds, boxes, labels)
+    return Plans(batch, boxes, labels)
 
 
-def carry_out(
+def run_steps(
     images: Sequence[Images],
-    all_deeds: list[list[Deed]],
+    batch: list[list[BoxStep]],
     fill: int,
     out: list[Images] | None = None,
 ) -> list[Images]:
-    """The part of `augment_boxes` that is left after `plan_boxes`, for images of those sizes."""
+    """Run the steps of `plan_boxes` on the pixels: one list of steps per image."""
     images = list(images)
     out = arrays.empty_like(images) if out is None else out
-    _carry_out(images, arrays.read(images), out, all_deeds, fill, "auto")
+    _run_steps(images, arrays.read(images), out, batch, fill, "auto")
     return out
 
 
-def _carry_out(
+def _run_steps(
     images: list[Images],
     source: Batch,
     out: list[Images],
-    all_deeds: list[list[Deed]],
+    batch: list[list[BoxStep]],
     fill: int,
     backend: str,
 ) -> None:
     if choose_backend(backend, source) == "kornia":
-        # The torch back end knows no rectangles; what defines the ops does.
-        for image, result, deeds in zip(images, out, all_deeds, strict=True):
-            np.asarray(result)[...] = with_pillow(image, deeds, fill)
+        # The torch back end has no ops on rectangles.
+        for image, result, steps in zip(images, out, batch, strict=True):
+            np.asarray(result)[...] = with_pillow(image, steps, fill)
     else:
-        run_chains(source, out, chains_of(all_deeds, source.sizes, fill), backend)
+        run_chains(source, out, chains_of(batch, source.size_list(), fill), backend)
 
 
 def _stages(policy: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(stage, candidate) of what is not left alone."""
+    """Return (stage, candidate) without the stages that do nothing."""
     return ((stage, int(choice)) for stage, choice in enumerate(policy) if choice >= 0)
 
 
 class Plan:
-    """What happens to one image, op by op; its boxes are those after the ops so far."""
+    """The steps of one image, stage by stage; its boxes are those after the stages so far."""
 
     def __init__(
         self, boxes: np.ndarray, labels: np.ndarray, size: tuple[int, int], seed: int, sample: int
@@ -141,26 +142,26 @@ class Plan:
         self.height, self.width = size
         self.seed, self.sample = seed, np.array([sample])
 
-    def deeds(
+    def steps(
         self, space: SearchSpace, stage: int, candidate: int, negative: bool, position: np.ndarray
-    ) -> list[Deed]:
-        """The deeds of one stage of a policy; the last two are drawn for the whole image."""
+    ) -> list[BoxStep]:
+        """Return the steps of one stage; `negative` and `position` are drawn per image."""
         found, argument = find_any(space[candidate].op), space.argument(candidate)
-        if found.op.signed and negative:
-            argument = -argument
+        if negative:
+            argument = found.op.negated(argument)
         if found.reach in (Reach.ONE_BOX, Reach.EACH_BOX):
             regions = self._regions(found.reach, stage)
             places = self._draw(stage, len(regions), first=2 * MOST_BOXES)
             return [
-                Deed(found.op, argument, place, region)
+                BoxStep(found.op, argument, place, region)
                 for region, place in zip(regions, places, strict=True)
             ]
-        if found.reach is Reach.WITH_BOXES:
+        if found.reach is Reach.WITH_BOXES and found.op.matrix is not None:
             self._move_boxes(found.op.matrix(argument, self.height, self.width))
-        return [Deed(found.op, argument, position, None)]
+        return [BoxStep(found.op, argument, position, None)]
 
     def _draw(self, stage: int, count: int, first: int) -> np.ndarray:
-        """uint32 (count, 2), at stages that belong to the boxes alone."""
+        """Draw uint32 (count, 2) at stage numbers that only boxes use."""
         begin = 64 + stage * 4 * MOST_BOXES + first
         return draw(self.seed, self.sample, count, first=begin).position[0]
 
@@ -171,15 +172,12 @@ class Plan:
         if reach is Reach.ONE_BOX:
             chosen = self.boxes[[int(draws[0]) * len(self.boxes) >> 32]]
         else:
-            chosen = self.boxes[draws < CHANCE_OF_A_BOX * 2**32]
+            chosen = self.boxes[draws < BOX_PROBABILITY * 2**32]
         corners = np.concatenate([np.floor(chosen[:, :2]), np.ceil(chosen[:, 2:])], axis=1)
         corners = corners.clip(0, [self.width, self.height] * 2).astype(int)
         sides = corners[:, 2:] - corners[:, :2]
-        return [
-            (*map(int, corner), *map(int, side))
-            for corner, side in zip(corners[:, :2], sides, strict=True)
-            if side.min() > 0
-        ]
+        regions = np.concatenate([corners[:, :2], sides], axis=1)[(sides > 0).all(axis=1)]
+        return [(left, top, width, height) for left, top, width, height in regions.tolist()]
 
     def _move_boxes(self, matrix: AffineMatrix) -> None:
         moved, left = move_boxes(self.boxes, matrix, self.height, self.width)
@@ -189,9 +187,9 @@ class Plan:
 def move_boxes(
     boxes: np.ndarray, matrix: AffineMatrix, height: int, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (n, 4) after the image was gathered with `matrix`, and which (n,) have pixels left.
+    """Return the boxes (n, 4) after a gather with `matrix`, and which (n,) are still in the image.
 
-    The corners go through the forward map; their hull is clipped to the image.
+    A new box is the bounding box of the transformed corners, clipped to the image.
     """
     a, b, c, d, e, f = matrix
     forward = np.linalg.inv([[a, b], [d, e]])
@@ -211,41 +209,41 @@ def move_boxes(
 
 
 def _widened(low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Spans of the length `least` around the same middle, pushed back inside 0 … `most`."""
+    """Return spans of length `least` around the same middle, shifted to lie inside 0 … `most`."""
     begin = ((low + high - least) / 2).clip(0, most - least)
     return np.array([begin, begin + least])
 
 
-def chains_of(all_deeds: list[list[Deed]], sizes: Sequence[tuple[int, int]], fill: int) -> Chains:
-    """The deeds of a batch as tasks for the kernels."""
+def chains_of(batch: list[list[BoxStep]], sizes: Sequence[tuple[int, int]], fill: int) -> Chains:
+    """Return the steps of a batch as tasks for the kernels."""
     records: list[tuple] = []
-    for deeds, (height, width) in zip(all_deeds, sizes, strict=True):
-        for op, argument, position, region in deeds:
+    for steps, (height, width) in zip(batch, sizes, strict=True):
+        for op, argument, position, region in steps:
             numbers = numbers_of(
                 op, argument, *((region[3], region[2]) if region else (height, width))
             )
             ints = numbers.ints + (0,) * (6 - len(numbers.ints))
             place = region or (0, 0, 0, 0)
-            records.append((int(op.primitive), numbers.factor, ints, tuple(position), place, fill))
-    counts = np.array([len(deeds) for deeds in all_deeds])
+            records.append((op.primitive.code, numbers.factor, ints, tuple(position), place, fill))
+    counts = np.array([len(steps) for steps in batch])
     return Chains(Records(np.array(records, TASK)), shares_of(counts, len(counts)))
 
 
-def with_pillow(image: np.ndarray, deeds: list[Deed], fill: int) -> np.ndarray:
-    """The deeds as they are defined, one after the other."""
-    from PIL import Image
-
+def with_pillow(image: np.ndarray, steps: list[BoxStep], fill: int) -> np.ndarray:
+    """Run the steps of one image with Pillow."""
     picture = Image.fromarray(np.asarray(image))
-    for op, argument, position, region in deeds:
+    for op, argument, position, region in steps:
         left, top, width, height = region or (0, 0, *picture.size)
         part = picture.crop((left, top, left + width, top + height))
         picture.paste(_apply(op, part, argument, position, fill), (left, top))
     return np.array(picture)
 
 
-def _apply(op: Op, part, argument: Argument, position: np.ndarray, fill: int):
+def _apply(
+    op: Op, part: Image.Image, argument: Argument, position: np.ndarray, fill: int
+) -> Image.Image:
     width, height = part.size
-    if op.primitive is Primitive.CUTOUT:
+    if op.primitive is CUTOUT:
         cut_width, cut_height = op.numbers(argument, height, width).ints
         left = (int(position[0]) * width >> 32) - cut_width // 2
         top = (int(position[1]) * height >> 32) - cut_height // 2

@@ -1,7 +1,7 @@
-"""The ops of detection: those of the bank, applied around, along with or inside boxes.
+"""The ops of detection: ops of the bank that also transform boxes, or change only their inside.
 
-The space of "Learning Data Augmentation Strategies for Object Detection". Every one is an op of
-`table.py` with another reach, so that nothing is computed by a second implementation.
+The ops of "Learning Data Augmentation Strategies for Object Detection". Every one is an op of
+`table.py` with another reach; there is no second implementation of the pixels.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
-from ddas_gpu.ops.table import OPS, Argument, Numbers, Op, Range
+from ddas_gpu.ops.declare import Numbers, Op, Range
+from ddas_gpu.ops.table import OPS
 
 
 class Reach(Enum):
-    """Which pixels an op changes, and what becomes of the boxes."""
+    """Which pixels an op changes, and whether it transforms the boxes."""
 
     IMAGE = auto()  # the whole image; the boxes stay
-    WITH_BOXES = auto()  # the whole image, and the boxes move along
-    EACH_BOX = auto()  # the inside of each box, with a chance of a third
+    WITH_BOXES = auto()  # the whole image and the boxes
+    EACH_BOX = auto()  # the inside of each box, with probability 1/3
     ONE_BOX = auto()  # the inside of one box, drawn at random
 
 
@@ -41,7 +42,7 @@ def variant(name: str, of: str, reach: Reach, **changes: Any) -> None:
 
 
 def find_any(name: str) -> BoxOp:
-    """The op called `name`, for boxes or not, or a ValueError that lists all."""
+    """Return the op called `name`, for boxes or not, or raise a ValueError that lists all."""
     if name in OPS:
         return BoxOp(OPS[name], Reach.IMAGE)
     if name not in BOX_OPS:
@@ -49,7 +50,7 @@ def find_any(name: str) -> BoxOp:
     return BOX_OPS[name]
 
 
-def share_of_box(share: Argument, height: int, width: int) -> Numbers:
+def share_of_box(share: float, height: int, width: int) -> Numbers:
     return Numbers(ints=(int(share * width), int(share * height)))
 
 
@@ -57,7 +58,7 @@ for name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate90
     variant(f"{name}_BBox", name, Reach.WITH_BOXES)
 for name in ("Rotate", "ShearX", "ShearY", "Solarize", "Equalize"):
     variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX)
-for name in ("TranslateX", "TranslateY"):  # up to 120 pixels where images move by up to 250
+for name in ("TranslateX", "TranslateY"):  # up to 120 pixels, whole images up to 250
     variant(
         f"{name}_Only_BBoxes",
         name,
@@ -76,6 +77,6 @@ variant(
     "Cutout",
     Reach.ONE_BOX,
     law=lambda level, scale: 0.75 * level / 10,
-    accepts=Range(0, 3, "the share of the box's sides that is cut out"),
+    accepts=Range(0, 3, "the fraction of the box's sides that is cut out"),
     numbers=share_of_box,
 )

@@ -1,7 +1,7 @@
-"""The GPU target: kernels/*.cu, compiled by CuPy for the device at hand.
+"""The GPU target: kernels/*.cu, compiled by CuPy for the device of the images.
 
-`CudaTarget` decides what to launch. Where memory and launches go is behind the small protocol
-`Kernels`, so that the tests can run the unmodified kernels on a machine without a GPU.
+`CudaTarget` decides what to launch. It allocates and launches through the protocol `Kernels`, so
+that the tests can run the unmodified kernels on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -9,38 +9,40 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from functools import cache
-from importlib.resources import files
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ddas_gpu.ops import sources
+from ddas_gpu.ops.declare import PRIMITIVES
 from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Records
-from ddas_gpu.ops.table import Primitive
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Batch
 
-OPTIONS = ("--std=c++17", "--fmad=false", *DEFINITIONS)  # no contraction, as on the CPU
+# No contraction: a fused multiply-add rounds once where Pillow rounds twice.
+OPTIONS = ("--std=c++17", "--fmad=false", *DEFINITIONS)
 
 BLOCK = (32, 16, 1)  # BLOCK_THREADS in blocks.cuh
 
-# A batch in which every image has one op, and it is one of these, goes to a kernel of its own.
+# A batch that applies the same one of these ops to every image has a kernel of its own.
 OWN_KERNELS = {
-    Primitive.SOLARIZE: "solarize",
-    Primitive.POSTERIZE: "posterize",
-    Primitive.EQUALIZE: "equalize",
+    PRIMITIVES[name.upper()].code: name for name in ("solarize", "posterize", "equalize")
 }
-ROWS_A_BLOCK = {"solarize": 64, "posterize": 64}  # the others take one block for a whole image
+ROWS_PER_BLOCK = {"solarize": 64, "posterize": 64}  # the other kernels use one block per image
 
 
 class Kernels(Protocol):
-    """What a target needs of a device. Memory lasts until the next launch has run."""
+    """Memory and launches of a device. Memory is valid until the next launch has run."""
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes."""
+        """Return the address of `size` bytes."""
+        ...
 
     def upload(self, array: np.ndarray) -> int:
-        """The address of a copy of the array."""
+        """Return the address of a copy of the array."""
+        ...
 
     def launch(
         self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple
@@ -49,19 +51,19 @@ class Kernels(Protocol):
 
 
 class CudaTarget:
-    """Turns pictures and their chains into one upload and one launch."""
+    """Runs pictures and their chains with one upload and one launch."""
 
     def __init__(self, kernels: Kernels) -> None:
         self.kernels = kernels
 
-    def run(self, pictures: Records, chains: Chains, sources: int, targets: int) -> None:
-        """Take every picture (marshal.PICTURE) through its chain, between these addresses."""
+    def run(self, pictures: Records, chains: Chains, source: int, target: int) -> None:
+        """Run the chain of every picture (records.PICTURE) between two addresses."""
         if len(pictures) == 0:
             return
         name = kernel_for(chains)
         rows = int(pictures.array["height"].max())
-        blocks_an_image = -(-rows // ROWS_A_BLOCK.get(name, rows))
-        # The pictures first: of these records they alone need the alignment of 8 bytes.
+        blocks_per_image = -(-rows // ROWS_PER_BLOCK.get(name, rows))
+        # The pictures first: only they need an alignment of 8 bytes.
         records = [
             np.ravel(part.array).view(np.uint8) for part in (pictures, chains.shares, chains.tasks)
         ]
@@ -69,12 +71,12 @@ class CudaTarget:
         places = (address, address + len(records[0]), address + len(records[0]) + len(records[1]))
         needs_scratch = name == "augment_parts" or chains.shares.array[:, 1].max() > 1
         scratches = self._scratch(pictures) if needs_scratch else 0
-        args = (*places, sources, targets, scratches)
-        grid = (len(pictures), blocks_an_image, 1)
+        args = (*places, source, target, scratches)
+        grid = (len(pictures), blocks_per_image, 1)
         self.kernels.launch(name, grid, BLOCK, tuple(map(np.uint64, args)))
 
     def _scratch(self, pictures: Records) -> int:
-        """Chains alternate between the target and as much scratch memory again."""
+        """Allocate scratch memory of the size of the target: passes alternate between the two."""
         last = pictures.array[-1]
         return self.kernels.allocate(
             int(last["scratch"]) + 3 * int(last["height"]) * int(last["width"])
@@ -82,33 +84,67 @@ class CudaTarget:
 
 
 def kernel_for(chains: Chains) -> str:
-    """The name of the kernel that serves this batch."""
+    """Return the name of the kernel for this batch."""
     tasks, counts = chains.tasks.array.ravel().view(TASK), chains.shares.array[:, 1]
     if tasks["region"][:, 2].any():
         return "augment_parts"
     if (counts == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
-        return OWN_KERNELS.get(tasks["primitive"][0], "augment")
+        return OWN_KERNELS.get(int(tasks["primitive"][0]), "augment")
     return "augment"
 
 
+class DeviceError(OSError):
+    """The GPU cannot run the kernels; the message says what to do."""
+
+
 def run(pictures: Records, chains: Chains, source: Batch, target: Batch) -> None:
-    """Run on the device of the images, on the current stream of the library they came from."""
+    """Run on the device of the images, on the current stream of their library."""
     import cupy
 
     device = source.device[1]
-    if source.library == "torch":
-        import torch
+    from_torch = source.library == "torch"
+    stream = _torch_stream(device) if from_torch else cupy.cuda.get_current_stream(device)
+    try:
+        with cupy.cuda.Device(device), stream:
+            CudaTarget(CupyKernels(stream)).run(pictures, chains, source.address, target.address)
+    except MemoryError as error:
+        raise DeviceError(
+            f"GPU {device} is out of memory with a batch of {len(pictures)} images: "
+            "use a smaller --batch-size"
+        ) from error
 
-        pointer = torch.cuda.current_stream(device).cuda_stream
-        stream = cupy.cuda.ExternalStream(pointer, device)
-    else:
-        stream = cupy.cuda.get_current_stream(device)
-    with cupy.cuda.Device(device), stream:
-        CudaTarget(CupyKernels(stream)).run(pictures, chains, source.address, target.address)
+
+def _torch_stream(device: int) -> Any:
+    """Return torch's current stream for CuPy."""
+    import cupy
+    import torch
+
+    stream = torch.cuda.current_stream(device)
+    # CuPy 14 deprecates ExternalStream; older versions of CuPy and torch have no stream protocol.
+    if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
+        return cupy.cuda.Stream.from_external(stream)
+    return cupy.cuda.ExternalStream(stream.cuda_stream, device)
 
 
-# Host memory of copies that may still be under way, with the event that ends each.
-_in_flight: deque[tuple[Any, Any]] = deque()
+class PinnedMemory:
+    """Holds the host memory of asynchronous copies until they have ended, for all threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._copies: deque[tuple[Any, Any]] = deque()  # (event, memory), oldest first
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def hold(self, copied: Any, memory: Any) -> None:
+        """Hold `memory` until the event `copied`; release what is no longer needed."""
+        with self._lock:
+            while self._copies and self._copies[0][0].done:
+                self._copies.popleft()
+            self._copies.append((copied, memory))
+
+
+PINNED = PinnedMemory()
 
 
 class CupyKernels:
@@ -116,7 +152,7 @@ class CupyKernels:
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
-        # CuPy's pool hands memory on in stream order, so it is enough to hold it until the launch.
+        # CuPy's pool reuses memory in stream order, so it may be released after the launch.
         self.held: list[Any] = []
 
     def allocate(self, size: int) -> int:
@@ -128,29 +164,43 @@ class CupyKernels:
     def upload(self, array: np.ndarray) -> int:
         import cupy
 
-        while _in_flight and _in_flight[0][0].done:
-            _in_flight.popleft()
         pinned = cupy.cuda.alloc_pinned_memory(array.nbytes)
         np.frombuffer(pinned, np.uint8, array.nbytes)[:] = array.view(np.uint8)
         address = self.allocate(array.nbytes)
         self.held[-1].copy_from_host_async(ctypes.c_void_p(pinned.ptr), array.nbytes, self.stream)
         copied = cupy.cuda.Event(disable_timing=True)
         copied.record(self.stream)
-        _in_flight.append((copied, pinned))
+        PINNED.hold(copied, pinned)
         return address
 
     def launch(
         self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple
     ) -> None:
-        module(name).get_function(name)(grid, block, args)
+        function(name)(grid, block, args)
         self.held.clear()
+
+
+def function(name: str) -> Any:
+    """Return the kernel `name`; NVRTC compiles it when it is first used on a device."""
+    import cupy
+
+    try:
+        return module(name).get_function(name)
+    except cupy.cuda.compiler.CompileException as error:
+        log = " ".join(str(error).split())[:300]
+        raise DeviceError(
+            f"NVRTC cannot compile kernels/{name}.cu; CuPy and its CUDA headers must fit the "
+            f"driver, as installed by pip install ddas_gpu[cuda12] or [cuda13]: {log}"
+        ) from error
 
 
 @cache
 def module(name: str) -> Any:
-    """kernels/`name`.cu as a CuPy module; NVRTC compiles it when a kernel is first asked for."""
+    """Return kernels/`name`.cu as a CuPy module."""
     import cupy
 
-    sources = files("ddas_gpu.kernels")
-    code = sources.joinpath(f"{name}.cu").read_text("utf-8")
-    return cupy.RawModule(code=code, options=(*OPTIONS, f"-I{sources}"))
+    folder = sources.folder()
+    # CuPy's cache key has the text of the .cu file and the options, but not the headers.
+    version = f"-DSOURCES_{sources.digest('.cu', '.cuh', '.h')}"
+    code = (folder / f"{name}.cu").read_text("utf-8")
+    return cupy.RawModule(code=code, options=(*OPTIONS, version, f"-I{folder}"))

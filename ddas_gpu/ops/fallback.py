@@ -1,4 +1,4 @@
-"""Policies on the torch back end, for machines on which the kernels cannot run."""
+"""Policies on the torch back end, for machines where the kernels cannot run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ddas_gpu.ops.table import find
 
 
 def run(source: Batch, target: Batch, request: Request) -> None:
-    """Like the kernels, but grouped: images of one size that share an op go together."""
+    """Run a request; images of one size that share an op are processed together."""
     if request.fill:
         raise ValueError(f"the torch back end fills with 0 only, not with {request.fill}")
     images, results = _images(source), _images(target)
@@ -26,7 +26,7 @@ def run(source: Batch, target: Batch, request: Request) -> None:
     sizes = np.broadcast_to(np.array(source.sizes).reshape(-1, 2), (len(source), 2))
     for size in np.unique(sizes, axis=0):
         chosen = np.flatnonzero((sizes == size).all(axis=1))
-        # Several tasks may read one image: the versions of a batch repeat it.
+        # The versions of a batch read the same image several times.
         batch = torch.stack([images[i % len(images)] for i in chosen])
         for stage in range(policies.shape[1]):
             draws = Draws(negative[chosen, stage], position[chosen, stage])
@@ -60,4 +60,4 @@ def _tensor(array: Any, library: str) -> torch.Tensor:
         return array
     if library == "cupy" or array.flags.writeable:
         return torch.as_tensor(array)
-    return torch.tensor(array)  # torch shares no memory that it may not write to
+    return torch.tensor(array)  # a copy: torch cannot share read-only memory

@@ -10,15 +10,15 @@ import shutil
 import subprocess
 import tempfile
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 
+from ddas_gpu.ops import sources
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 
-_threads = 0  # 0: as many as the cores we may use
+_threads = 0  # 0: the number of cores of this process
 
 
 class NoCompiler(RuntimeError):
@@ -26,7 +26,7 @@ class NoCompiler(RuntimeError):
 
 
 def set_num_threads(threads: int) -> None:
-    """How many threads the CPU target may use; the default is the cores this process may use."""
+    """Set the number of threads of the CPU target; the default is the cores of this process."""
     global _threads
     if not isinstance(threads, int) or threads < 1:
         raise ValueError(f"the number of threads must be 1 or more, not {threads!r}")
@@ -37,14 +37,14 @@ def get_num_threads() -> int:
     return _threads or len(os.sched_getaffinity(0))
 
 
-def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
-    """Take every picture (marshal.PICTURE) through its chain, between these addresses."""
+def run(pictures: Records, chains: Chains, source: int, target: int) -> None:
+    """Run the chain of every picture (records.PICTURE) between the addresses of two batches."""
     library().ddas_augment(
         pictures.address,
         chains.shares.address,
         chains.tasks.address,
-        sources,
-        targets,
+        source,
+        target,
         len(pictures),
         get_num_threads(),
     )
@@ -52,7 +52,7 @@ def run(pictures: Records, chains: Chains, sources: int, targets: int) -> None:
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """The compiled target; raises NoCompiler where it can be neither found nor built."""
+    """Return the compiled target, or raise NoCompiler if it cannot be built."""
     loaded = ctypes.CDLL(str(build()))
     pointer = ctypes.c_void_p
     loaded.ddas_augment.argtypes = (*(5 * [pointer]), ctypes.c_int64, ctypes.c_int)
@@ -61,27 +61,23 @@ def library() -> ctypes.CDLL:
 
 
 def build() -> Path:
-    """The shared library in the cache, compiled first if it is not there yet.
+    """Return the shared library in the cache; compile it first if it is missing.
 
-    Safe when many processes start at once: each compiles to a file of its own and moves it into
-    place in one step.
+    Safe when many processes start at once: each compiles to its own file and renames it.
     """
     wanted = os.environ.get("CXX") or "c++"
     compiler = shutil.which(wanted)
     if compiler is None:
         raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
-    sources = files("ddas_gpu.kernels")
-    key = hashlib.sha256(repr((FLAGS, DEFINITIONS, compiler, _cpu())).encode())
-    for source in sorted(sources.iterdir(), key=lambda file: file.name):
-        if source.name.endswith((".cpp", ".h")):
-            key.update(source.read_bytes())
+    parts = (FLAGS, DEFINITIONS, compiler, _cpu(), sources.digest(".cpp", ".h"))
+    key = hashlib.sha256(repr(parts).encode())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
     if not target.exists():
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as work:
                 built = Path(work, target.name)
-                _compile(compiler, str(sources / "cpu.cpp"), built)
+                _compile(compiler, str(sources.folder() / "cpu.cpp"), built)
                 os.replace(built, target)
         except OSError as error:
             raise NoCompiler(f"the cache {target.parent} cannot be written: {error}") from error
@@ -96,14 +92,14 @@ def _compile(compiler: str, source: str, target: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """$DDAS_CACHE, else ddas_gpu in the user's cache folder."""
+    """Return $DDAS_CACHE, else ddas_gpu in the user's cache folder."""
     if "DDAS_CACHE" in os.environ:
         return Path(os.environ["DDAS_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddas_gpu"
 
 
 def _cpu() -> str:
-    """What -march=native depends on: a cache may be shared by different machines."""
+    """Return what -march=native depends on: different machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

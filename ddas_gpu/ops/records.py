@@ -1,4 +1,4 @@
-"""From policies to the records that the kernels read (kernels/tasks.h), for every target."""
+"""Policies as the records that the kernels read (kernels/tasks.h)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 
 from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.box_table import BOX_OPS
+from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
+from ddas_gpu.ops.declare import Argument, Numbers, Op, compiler_definitions
 from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
-from ddas_gpu.ops.table import Argument, Numbers, Op, Primitive, find
+from ddas_gpu.ops.table import find
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Layout, Sizes
@@ -27,7 +29,7 @@ TASK = np.dtype(
     ],
     align=True,
 )
-WHOLE_TASK = np.dtype(("V", TASK.itemsize))  # numpy moves it ten times faster than its parts
+WHOLE_TASK = np.dtype(("V", TASK.itemsize))  # numpy copies it ten times faster than its fields
 PICTURE = np.dtype(
     [
         ("source", "<i8"),
@@ -40,20 +42,19 @@ PICTURE = np.dtype(
     align=True,
 )
 
-# The compiler definitions that give the kernels the codes of the op table.
-DEFINITIONS = tuple(f"-DPRIMITIVE_{p.name}={p.value}" for p in Primitive)
+DEFINITIONS = compiler_definitions()  # for every compiler of the kernels
 
-COPY = int(Primitive.COPY)  # numpy compares with an int ten times faster than with an enum
-REFUSED = -1  # stands in a table for an op that cannot be done at this image size
+COPY = COPY_PRIMITIVE.code
+REFUSED = -1  # in a table: the op is not defined at this image size
 
 Step = tuple[str, Argument]  # an op and its argument
 
 
 class TaskTable(NamedTuple):
-    """Tasks for every step at one image size."""
+    """The tasks of every step at one image size."""
 
-    # WHOLE_TASK (2K + 2,): 2i + 1 has the argument negated if op i is signed. The last two do
-    # nothing, so that candidate -1 leaves an image alone.
+    # WHOLE_TASK (2K + 2,): rows 2i and 2i + 1 are step i, the second with its argument negated if
+    # op i is signed. The last two are copies: candidate -1 does nothing.
     tasks: np.ndarray
     refuses: bool  # whether any step is REFUSED
 
@@ -64,13 +65,13 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
     table["primitive"] = COPY
     for row, (name, argument) in zip(table, steps, strict=False):
         op = find(name)
-        for task, value in zip(row, (argument, -argument if op.signed else argument), strict=True):
+        for task, value in zip(row, (argument, op.negated(argument)), strict=True):
             try:
                 numbers = numbers_of(op, value, height, width)
             except ValueError:
                 task["primitive"] = REFUSED
                 continue
-            task["primitive"] = op.primitive
+            task["primitive"] = op.primitive.code
             task["factor"] = numbers.factor
             task["ints"][: len(numbers.ints)] = numbers.ints
     refuses = bool((table["primitive"] == REFUSED).any())
@@ -78,15 +79,14 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
 
 
 def numbers_of(op: Op, argument: Argument, height: int, width: int) -> Numbers:
-    """The op's numbers at this image size, or a ValueError that says why there are none."""
-    if op.square and height != width:
-        raise ValueError(f"{op.name} needs square images, not {height}x{width} pixels")
+    """Return the op's numbers at this image size, or raise a ValueError if it has none."""
+    op.check_size(height, width)
     return op.numbers(argument, height, width)
 
 
 @lru_cache(maxsize=64)
 def steps_of(space: SearchSpace) -> tuple[Step, ...]:
-    """The op and argument of every candidate."""
+    """Return the op and argument of every candidate."""
     for candidate in space:
         if candidate.op in BOX_OPS:
             raise ValueError(f"{candidate.op} needs boxes: use ddas_gpu.ops.augment_boxes")
@@ -94,7 +94,7 @@ def steps_of(space: SearchSpace) -> tuple[Step, ...]:
 
 
 class Request(NamedTuple):
-    """What to do to a batch. Policies and draws have a row an image, or one row for all."""
+    """The ops for a batch. Policies and draws have a row per image, or one row for all."""
 
     steps: tuple[Step, ...]
     policies: np.ndarray  # (B or 1, stages) indices into `steps`, -1 for nothing
@@ -103,7 +103,7 @@ class Request(NamedTuple):
 
     @classmethod
     def of_one(cls, op: str, argument: Argument, draws: Draws = NOTHING_DRAWN) -> Request:
-        """The same op on every image."""
+        """Return the request of one op on every image."""
         return cls(((op, argument),), FIRST_STEP, draws)
 
 
@@ -111,7 +111,7 @@ FIRST_STEP = np.zeros((1, 1), np.intp)
 
 
 class Records:
-    """Records for the kernels, and where they lie: that takes longer to find out than some ops."""
+    """Records for the kernels, with their address: looking it up takes longer than some ops."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -122,15 +122,15 @@ class Records:
 
 
 class Chains(NamedTuple):
-    """The tasks of a batch end to end, and each image's share of them."""
+    """The tasks of a batch in one array, and the range of each image."""
 
     tasks: Records  # TASK, or WHOLE_TASK
-    shares: Records  # int32 (B, 2): the first one, and how many
+    shares: Records  # int32 (B, 2): the first task and the number of tasks
 
 
 def chains_for(request: Request, sizes: Sizes, batch: int) -> Chains:
-    """What the kernels have to do."""
-    if request.draws is NOTHING_DRAWN and one_size(sizes):
+    """Return the tasks of a request."""
+    if request.draws is NOTHING_DRAWN and isinstance(sizes, tuple):
         return _chains_of_one(request.steps[0], sizes, batch)
     return _chains(request, sizes, batch)
 
@@ -147,12 +147,12 @@ def _chains(request: Request, sizes: Sizes, batch: int) -> Chains:
 
 @lru_cache(maxsize=1024)
 def _even_shares(rows: int, stages: int, batch: int) -> Records:
-    """A row of tasks for each image, or the same one for all."""
+    """Return the ranges for one row of tasks per image, or one row for all."""
     return shares_of(np.full(rows, stages), batch)
 
 
 def shares_of(counts: np.ndarray, batch: int) -> Records:
-    """Of tasks end to end: `counts` is (B,), or (1,) if all images share the tasks."""
+    """Return the ranges for `counts` tasks: (B,), or (1,) if all images share the tasks."""
     shares = np.empty((batch, 2), np.int32)
     shares[:, 0] = counts.cumsum() - counts
     shares[:, 1] = counts
@@ -160,7 +160,7 @@ def shares_of(counts: np.ndarray, batch: int) -> Records:
 
 
 def pictures_for(source: Layout, target: Layout) -> Records:
-    """The PICTURE records of a batch."""
+    """Return the PICTURE records of a batch."""
     return (_pictures_of_arrays if one_size(source.sizes) else _pictures)(source, target)
 
 
@@ -183,10 +183,10 @@ def _pictures_of_arrays(source: Layout, target: Layout) -> Records:
 
 
 def _tasks(request: Request, sizes: Sizes) -> np.ndarray:
-    """(B or 1, stages) WHOLE_TASK records, COPY where there is nothing to do."""
+    """Return (B or 1, stages) WHOLE_TASK records; COPY does nothing."""
     steps, policies, draws, fill = request
     rows = 2 * policies + draws.negative
-    if one_size(sizes):
+    if isinstance(sizes, tuple):
         table = task_table(steps, *sizes)
         tasks, refuses = table.tasks[rows], table.refuses
     else:
@@ -207,9 +207,13 @@ def one_size(sizes: Sizes) -> bool:
     return isinstance(sizes, tuple)
 
 
-def _check_refusals(steps, policies, sizes, tasks):
+def _check_refusals(
+    steps: tuple[Step, ...], policies: np.ndarray, sizes: Sizes, tasks: np.ndarray
+) -> None:
+    """Raise the error of the first step that is not defined at its image size."""
     policies = np.broadcast_to(policies, tasks.shape)
     for image, stage in np.argwhere(tasks["primitive"] == REFUSED):
         name, argument = steps[policies[image, stage]]
-        numbers_of(find(name), argument, *(sizes if one_size(sizes) else sizes[image]))
+        height, width = sizes if isinstance(sizes, tuple) else sizes[image]
+        numbers_of(find(name), argument, height, width)
         raise ValueError(f"{name} by ±{argument} is not possible for image {image}")

@@ -1,211 +1,48 @@
-"""The op bank, declared once: an op is a short function under a decorator.
+"""The op bank: every op is declared here, once.
 
-The function is the op's definition, in Pillow. The decorator states the rest: the primitive the
-op compiles to and that primitive's numbers, the magnitude law, whether the argument's sign is
-drawn at random, and which arguments are accepted. Every back end, the tests, the benchmarks and
-the docs read this table; nothing else lists the ops.
+Every back end, the tests, the benchmarks and the docs read this table; nothing else lists the ops.
+`declare.py` explains the decorators; docs/extending.md adds an op step by step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum, auto
-from numbers import Real
-from typing import Any
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
-Argument = float | int | None
+from ddas_gpu.ops.declare import (
+    AUTOCONTRAST,
+    BLUR,
+    COLOR,
+    CONTRAST,
+    COPY,
+    CUTOUT,
+    EQUALIZE,
+    OPS,
+    SHARPNESS,
+    SMOOTH,
+    AffineMatrix,
+    Argument,
+    Numbers,
+    Op,
+    PixelScale,
+    Range,
+    geometric,
+    op,
+    point_op,
+)
 
-
-class Primitive(IntEnum):
-    """What the kernels can do; the number is the code in a `Task` (kernels/tasks.h)."""
-
-    COPY = 0
-    GATHER = auto()  # ints: Pillow's 16.16 affine coefficients
-    SOLARIZE = auto()  # ints: threshold
-    SOLARIZE_ADD = auto()  # ints: what is added to the darker half
-    POSTERIZE = auto()  # ints: mask
-    AUTOCONTRAST = auto()
-    EQUALIZE = auto()
-    BRIGHTNESS = auto()  # factor
-    CONTRAST = auto()  # factor
-    COLOR = auto()  # factor
-    SHARPNESS = auto()  # factor
-    SMOOTH = auto()
-    BLUR = auto()
-    CUTOUT = auto()  # ints: width, height; the centre is drawn
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """What a primitive reads besides the pixels: up to six integers and one factor."""
-
-    ints: tuple[int, ...] = ()
-    factor: float = 0.0
-
-
-@dataclass(frozen=True)
-class PixelScale:
-    """The two arguments that are pixels, and so depend on the size of the data, at level 10."""
-
-    translate: int = 10
-    cutout: int = 20
-
-
-@dataclass(frozen=True)
-class Range:
-    """The arguments an op accepts, ends included."""
-
-    low: float
-    high: float
-    unit: str
-    whole: bool = False
-
-    def check(self, op: str, argument: object) -> float | int:
-        # numpy's numbers are registered as Real; so is bool, which is no magnitude
-        is_number = isinstance(argument, Real) and not isinstance(argument, bool)
-        if (
-            not is_number
-            or not self.low <= argument <= self.high
-            or (self.whole and argument != int(argument))
-        ):
-            kind = "a whole number" if self.whole else "a number"
-            raise ValueError(
-                f"{op} takes {kind} from {self.low:g} to {self.high:g} ({self.unit}), "
-                f"not {argument!r}"
-            )
-        return int(argument) if self.whole else float(argument)
-
-
-@dataclass(frozen=True)
-class Op:
-    """One row of the table."""
-
-    name: str
-    # (image, argument), if centred (image, side, centre); those that fill also take `fill`
-    pillow: Callable[..., Image.Image]
-    primitive: Primitive
-    numbers: Callable[[Argument, int, int], Numbers]  # (argument, height, width)
-    matrix: Callable[[Argument, int, int], AffineMatrix] | None  # of the ops that move pixels
-    law: Callable[[float, PixelScale], float | int] | None
-    signed: bool
-    accepts: Range | None
-    square: bool  # defined on square images only
-    centred: bool  # acts around a point drawn for each image
-
-    @property
-    def fills(self) -> bool:
-        """Whether pixels may come from outside the image, or be cut out of it."""
-        return self.primitive in (Primitive.GATHER, Primitive.CUTOUT) and self.law is not None
-
-    def check(self, argument: Argument) -> Argument:
-        """The argument as the kernels want it, or a ValueError that says what is accepted."""
-        if self.accepts is not None:
-            return self.accepts.check(self.name, argument)
-        if argument is not None:
-            raise ValueError(f"{self.name} takes no argument, not {argument!r}")
-        return None
-
-
-OPS: dict[str, Op] = {}
-
-AffineMatrix = tuple[float, float, float, float, float, float]
-
-
-def op(
-    primitive: Primitive,
-    numbers: Callable[[Argument, int, int], Numbers] = lambda argument, height, width: Numbers(),
-    *,
-    matrix: Callable[[Argument, int, int], AffineMatrix] | None = None,
-    law: Callable[[float, PixelScale], float | int] | None = None,
-    accepts: Range | None = None,
-    signed: bool = False,
-    square: bool = False,
-    centred: bool = False,
-) -> Callable[[Callable[..., Image.Image]], Callable[..., Image.Image]]:
-    """Add the decorated Pillow function to the bank under its own name."""
-
-    def declare(pillow: Callable[..., Image.Image]) -> Callable[..., Image.Image]:
-        name = pillow.__name__
-        if name in OPS:
-            raise ValueError(f"op {name!r} is declared twice")
-        OPS[name] = Op(
-            name, pillow, primitive, numbers, matrix, law, signed, accepts, square, centred
-        )
-        return pillow
-
-    return declare
+__all__ = ["OPS", "Argument", "Op", "PixelScale", "find"]
 
 
 def find(name: str) -> Op:
-    """The op called `name`, or a ValueError that lists the bank."""
+    """Return the op called `name`, or raise a ValueError that lists the bank."""
     if name not in OPS:
         raise ValueError(f"unknown op {name!r}; the bank has: {', '.join(OPS)}")
     return OPS[name]
 
 
-def geometric(
-    matrix: Callable[[Argument, int, int], AffineMatrix], **declaration: Any
-) -> Callable[[Callable[..., Image.Image]], Callable[..., Image.Image]]:
-    """An op that moves pixels: output (x, y) reads input (ax + by + c, dx + ey + f)."""
-
-    def numbers(argument: Argument, height: int, width: int) -> Numbers:
-        return fixed_point(matrix(argument, height, width), height, width)
-
-    return op(Primitive.GATHER, numbers, matrix=matrix, **declaration)
-
-
-def fixed_point(matrix: AffineMatrix, height: int, width: int) -> Numbers:
-    """Pillow's NEAREST affine, in 16.16 fixed point with the pixel's centre folded into c and f.
-
-    Pillow leaves fixed point where a corner lies 32768 or more away; we refuse such images.
-    """
-    a, b, c, d, e, f = matrix
-    for x, y in ((0, 0), (width, 0), (0, height), (width, height)):
-        if max(abs(a * x + b * y + c), abs(d * x + e * y + f)) >= 32768:
-            raise ValueError(
-                f"image of {height}x{width} pixels: geometric ops reach at most 32767 pixels"
-            )
-    centred = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
-    return Numbers(ints=tuple(math.floor(v * 65536.0 + 0.5) for v in centred))
-
-
-def rotation(degrees: Argument, height: int, width: int) -> AffineMatrix:
-    """`Image.rotate` about the centre. The rounding to 15 digits is Pillow's, and it matters."""
-    degrees = degrees % 360.0
-    exact = {0: (1, 0), 180: (-1, 0)}
-    if height == width:  # else Pillow sends quarter turns through the general path, too
-        exact |= {90: (0, -1), 270: (0, 1)}
-    if degrees in exact:
-        # Pillow transposes here. The same gather, with the corner of the turned image in (c, f).
-        cos, sin = exact[degrees]
-        c, f = (width if cos + sin < 0 else 0), (height if cos - sin < 0 else 0)
-        return cos, sin, c, -sin, cos, f
-    angle = -math.radians(degrees)
-    cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
-    minus_sin = round(-math.sin(angle), 15)
-    centre_x, centre_y = width / 2, height / 2
-    c = cos * -centre_x + sin * -centre_y + 0.0 + centre_x
-    f = minus_sin * -centre_x + cos * -centre_y + 0.0 + centre_y
-    return cos, sin, c, minus_sin, cos, f
-
-
-def one_int(argument: Argument, height: int, width: int) -> Numbers:
-    return Numbers(ints=(argument,))
-
-
-def one_factor(argument: Argument, height: int, width: int) -> Numbers:
-    return Numbers(factor=argument)
-
-
-def affine(image: Image.Image, matrix: AffineMatrix, fill: int) -> Image.Image:
-    return image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=(fill,) * 3)
-
-
-# --- the ops, in the order of the search spaces ---------------------------------------------------
+# --- parameters that several declarations share ---------------------------------------------------
 
 SHEAR = Range(-2, 2, "the tangent of the angle")
 PIXELS = Range(-16383, 16383, "pixels", whole=True)
@@ -216,43 +53,73 @@ def enhancement(level: float, scale: PixelScale) -> float:
     return 0.1 + 1.8 * level / 10
 
 
-@op(Primitive.COPY)
-def Identity(image):
+def one_factor(factor: float, height: int, width: int) -> Numbers:
+    return Numbers(factor=factor)
+
+
+def affine(image: Image.Image, matrix: AffineMatrix, fill: int) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=(fill,) * 3)
+
+
+def rotation(degrees: float, height: int, width: int) -> AffineMatrix:
+    """Return the matrix of `Image.rotate`; its rounding to 15 digits changes the result."""
+    degrees = degrees % 360.0
+    exact = {0: (1, 0), 180: (-1, 0)}
+    if height == width:  # else Pillow rotates by 90 and 270 degrees like by any other angle
+        exact |= {90: (0, -1), 270: (0, 1)}
+    if degrees in exact:
+        # Pillow transposes here. The same gather; (c, f) is the corner of the rotated image.
+        cos, sin = exact[int(degrees)]
+        return cos, sin, (width if cos + sin < 0 else 0), -sin, cos, (height if cos < sin else 0)
+    angle = -math.radians(degrees)
+    cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)
+    minus_sine = round(-math.sin(angle), 15)
+    centre_x, centre_y = width / 2, height / 2
+    c = cosine * -centre_x + sine * -centre_y + 0.0 + centre_x
+    f = minus_sine * -centre_x + cosine * -centre_y + 0.0 + centre_y
+    return cosine, sine, c, minus_sine, cosine, f
+
+
+# --- the ops, in the order of the search spaces ---------------------------------------------------
+
+
+@op(COPY)
+def Identity(image: Image.Image) -> Image.Image:
     return image.copy()
 
 
 @geometric(lambda argument, height, width: (-1, 0, width, 0, 1, 0))
-def FlipLR(image):
+def FlipLR(image: Image.Image) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
 @geometric(lambda argument, height, width: (1, 0, 0, 0, -1, height))
-def FlipUD(image):
+def FlipUD(image: Image.Image) -> Image.Image:
     return image.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
 
 
-@op(Primitive.AUTOCONTRAST)
-def AutoContrast(image):
+@op(AUTOCONTRAST)
+def AutoContrast(image: Image.Image) -> Image.Image:
     return ImageOps.autocontrast(image)
 
 
-@op(Primitive.EQUALIZE)
-def Equalize(image):
+@op(EQUALIZE)
+def Equalize(image: Image.Image) -> Image.Image:
     return ImageOps.equalize(image)
 
 
-@op(Primitive.SOLARIZE, lambda argument, height, width: Numbers(ints=(0,)))
-def Invert(image):
+@point_op(lambda argument, height, width: Numbers(ints=(0, 255)), pixel="solarize")
+def Invert(image: Image.Image) -> Image.Image:
     return ImageOps.invert(image)
 
 
-@op(Primitive.BLUR)
-def Blur(image):
+@op(BLUR)
+def Blur(image: Image.Image) -> Image.Image:
     return image.filter(ImageFilter.BLUR)
 
 
-@op(Primitive.SMOOTH)
-def Smooth(image):
+@op(SMOOTH)
+def Smooth(image: Image.Image) -> Image.Image:
     return image.filter(ImageFilter.SMOOTH)
 
 
@@ -262,17 +129,16 @@ def Smooth(image):
     accepts=Range(-360, 360, "degrees"),
     signed=True,
 )
-def Rotate(image, degrees, fill=0):
+def Rotate(image: Image.Image, degrees: float, fill: int = 0) -> Image.Image:
     return image.rotate(degrees, fillcolor=(fill,) * 3)
 
 
-@op(
-    Primitive.POSTERIZE,
+@point_op(
     lambda bits, height, width: Numbers(ints=(0xFF & ~(2 ** (8 - bits) - 1),)),
     law=lambda level, scale: max(1, 4 - int(4 * level / 10)),
     accepts=Range(1, 8, "bits", whole=True),
 )
-def Posterize(image, bits):
+def Posterize(image: Image.Image, bits: int) -> Image.Image:
     return ImageOps.posterize(image, bits)
 
 
@@ -282,7 +148,7 @@ def Posterize(image, bits):
     accepts=SHEAR,
     signed=True,
 )
-def ShearX(image, amount, fill=0):
+def ShearX(image: Image.Image, amount: float, fill: int = 0) -> Image.Image:
     return affine(image, (1, amount, 0, 0, 1, 0), fill)
 
 
@@ -292,7 +158,7 @@ def ShearX(image, amount, fill=0):
     accepts=SHEAR,
     signed=True,
 )
-def ShearY(image, amount, fill=0):
+def ShearY(image: Image.Image, amount: float, fill: int = 0) -> Image.Image:
     return affine(image, (1, 0, 0, amount, 1, 0), fill)
 
 
@@ -302,7 +168,7 @@ def ShearY(image, amount, fill=0):
     accepts=PIXELS,
     signed=True,
 )
-def TranslateX(image, pixels, fill=0):
+def TranslateX(image: Image.Image, pixels: int, fill: int = 0) -> Image.Image:
     return affine(image, (1, 0, pixels, 0, 1, 0), fill)
 
 
@@ -312,59 +178,57 @@ def TranslateX(image, pixels, fill=0):
     accepts=PIXELS,
     signed=True,
 )
-def TranslateY(image, pixels, fill=0):
+def TranslateY(image: Image.Image, pixels: int, fill: int = 0) -> Image.Image:
     return affine(image, (1, 0, 0, 0, 1, pixels), fill)
 
 
-@op(
-    Primitive.SOLARIZE,
-    one_int,
+@point_op(
+    lambda threshold, height, width: Numbers(ints=(threshold % 256, 255 * (threshold < 256))),
     law=lambda level, scale: max(0, 256 - int(256 * level / 10)),
     accepts=Range(0, 256, "the first value to invert", whole=True),
 )
-def Solarize(image, threshold):
+def Solarize(image: Image.Image, threshold: int) -> Image.Image:
     return ImageOps.solarize(image, threshold)
 
 
-@op(
-    Primitive.SOLARIZE_ADD,
+@point_op(
     lambda addition, height, width: Numbers(ints=(min(addition, 255),)),  # fits in a byte
     law=lambda level, scale: int(110 * level / 10),
     accepts=Range(0, 510, "added to what is darker than 128", whole=True),
 )
-def SolarizeAdd(image, addition):
+def SolarizeAdd(image: Image.Image, addition: int) -> Image.Image:
     table = [min(255, v + addition) if v < 128 else v for v in range(256)]
     return image.point(3 * table)
 
 
-@op(Primitive.COLOR, one_factor, law=enhancement, accepts=FACTOR)
-def Color(image, factor):
+@op(COLOR, one_factor, law=enhancement, accepts=FACTOR)
+def Color(image: Image.Image, factor: float) -> Image.Image:
     return ImageEnhance.Color(image).enhance(factor)
 
 
-@op(Primitive.CONTRAST, one_factor, law=enhancement, accepts=FACTOR)
-def Contrast(image, factor):
+@op(CONTRAST, one_factor, law=enhancement, accepts=FACTOR)
+def Contrast(image: Image.Image, factor: float) -> Image.Image:
     return ImageEnhance.Contrast(image).enhance(factor)
 
 
-@op(Primitive.BRIGHTNESS, one_factor, law=enhancement, accepts=FACTOR)
-def Brightness(image, factor):
+@point_op(one_factor, by_table=True, law=enhancement, accepts=FACTOR)
+def Brightness(image: Image.Image, factor: float) -> Image.Image:
     return ImageEnhance.Brightness(image).enhance(factor)
 
 
-@op(Primitive.SHARPNESS, one_factor, law=enhancement, accepts=FACTOR)
-def Sharpness(image, factor):
+@op(SHARPNESS, one_factor, law=enhancement, accepts=FACTOR)
+def Sharpness(image: Image.Image, factor: float) -> Image.Image:
     return ImageEnhance.Sharpness(image).enhance(factor)
 
 
 @op(
-    Primitive.CUTOUT,
+    CUTOUT,
     lambda side, height, width: Numbers(ints=(side, side)),
     law=lambda level, scale: int(scale.cutout * level / 10),
-    accepts=Range(0, 16383, "pixels a side", whole=True),
+    accepts=Range(0, 16383, "pixels per side", whole=True),
     centred=True,
 )
-def Cutout(image, side, centre, fill=0):
+def Cutout(image: Image.Image, side: int, centre: tuple[int, int], fill: int = 0) -> Image.Image:
     left, top = centre[0] - side // 2, centre[1] - side // 2
     image = image.copy()
     if side:  # Pillow refuses an empty box
@@ -373,5 +237,5 @@ def Cutout(image, side, centre, fill=0):
 
 
 @geometric(lambda argument, height, width: (0, -1, width, 1, 0, 0), square=True)
-def Rotate90(image):
+def Rotate90(image: Image.Image) -> Image.Image:
     return image.transpose(Image.Transpose.ROTATE_90)

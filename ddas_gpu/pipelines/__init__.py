@@ -1,19 +1,16 @@
 """From image files or arrays to augmented batches, for anybody's trainer."""
 
-from ddas_gpu.pipelines.building import evaluation_pipeline, training_pipeline
-from ddas_gpu.pipelines.detection import detection_loader, detection_pipeline
-from ddas_gpu.pipelines.detection_feed import DetectionBatch
-from ddas_gpu.pipelines.loading import Loader, loader
-from ddas_gpu.pipelines.searching import SearchImages, search_pipeline
+from ddas_gpu.pipelines.api import evaluation_pipeline, loader, training_pipeline
+from ddas_gpu.pipelines.box_api import detection_loader, detection_pipeline
+from ddas_gpu.pipelines.box_feed import DetectionBatch
+from ddas_gpu.pipelines.loader import Loader
 
 __all__ = [
     "DetectionBatch",
     "Loader",
-    "SearchImages",
     "detection_loader",
     "detection_pipeline",
     "evaluation_pipeline",
     "loader",
-    "search_pipeline",
     "training_pipeline",
 ]

@@ -22,13 +22,14 @@ AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 
 
-@lru_cache(maxsize=256)  # PolicyTransform asks for every image
+@lru_cache(maxsize=256)  # PolicyTransform asks once per image
 def epoch_key(seed: int, stream: Stream, epoch: int) -> int:
+    """Return the key that a purpose's draws of an epoch are hashed with."""
     return streams.number(seed, stream, epoch)
 
 
 def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
-    """(B, count) numbers in [0, 1) for the samples (B,)."""
+    """Return (B, count) numbers in [0, 1) for the samples (B,)."""
     words = draws.draw(key, samples, -(-count // 2)).position.reshape(len(samples), -1)
     return words[:, :count] * 2.0**-32
 
@@ -36,7 +37,7 @@ def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
 def draw_policies(
     schedule: PolicySchedule, total_epochs: int, seed: int, epoch: int, samples: np.ndarray
 ) -> np.ndarray:
-    """(B, N_o) candidate indices; a row of -1 where the sample is to be left alone.
+    """Draw (B, N_o) candidate indices; a row of -1 where the sample is to be left alone.
 
     Each sample is augmented with the probability p_tp of this epoch, by N_o candidates drawn
     from p_o. Beyond the last epoch its probabilities stay.
@@ -52,25 +53,25 @@ def draw_policies(
 
 
 def sign_key(seed: int, epoch: int) -> int:
-    """The `seed` that `augment` takes in this epoch."""
+    """Return the `seed` that `augment` takes in this epoch."""
     return epoch_key(seed, Stream.SIGNS, epoch)
 
 
 def crops_and_flips(
     seed: int, epoch: int, samples: np.ndarray, flip: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(B, CROP_DRAWS) numbers for `shifts` or `boxes`, and whether to mirror, (B,) bool."""
+    """Draw (B, CROP_DRAWS) numbers for `shifts` or `boxes`, and whether to mirror, (B,) bool."""
     drawn = uniforms(epoch_key(seed, Stream.CROPS, epoch), samples, CROP_DRAWS + 1)
     return np.ascontiguousarray(drawn[:, :-1]), (drawn[:, -1] < 0.5) & flip
 
 
 def shifts(drawn: np.ndarray, padding: int) -> np.ndarray:
-    """(B, 2) offsets (down, across) from 0 to 2 · padding into images padded on all sides."""
+    """Return (B, 2) offsets (down, across), 0 to 2 · padding, into images padded on all sides."""
     return (drawn[:, :2] * (2 * padding + 1)).astype(np.int64)
 
 
 def boxes(drawn: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Random parts of images of `sizes` (B, 2): their corners and their sizes, both (B, 2) int.
+    """Return random parts of images of `sizes` (B, 2): corners and sizes, both (B, 2) int.
 
     A part has 8 to 100 % of the area and a ratio of 3:4 to 4:3. If none of ten fits, it is the
     largest centred one of such a ratio.
@@ -96,6 +97,6 @@ def boxes(drawn: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def hole_corners(
     seed: int, epoch: int, samples: np.ndarray, size: tuple[int, int], side: int
 ) -> np.ndarray:
-    """(B, 2) first row and column of a square hole around a random pixel; may lie outside."""
+    """Draw (B, 2) first row and column of a square hole around a random pixel; may lie outside."""
     drawn = uniforms(epoch_key(seed, Stream.HOLES, epoch), samples, 2)
     return (drawn * size).astype(np.int64) - side // 2

@@ -1,19 +1,114 @@
-"""What the host gives a DALI graph for each batch: file names or pixels, labels, random choices."""
+"""What the host decides about a batch: a pure function of (seed, epoch, samples).
+
+A `Feed` knows its source, its standard transform and, for training, its policy schedule. Two
+executors make pixels of what it decides: the DALI graph (`graph`, run by `dali`) and Pillow with
+numpy (`host`). Its output is "model", normalised batches with the policy applied, or "clean",
+uint8 images after crop and flip, on which the search tries its policies.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
+from ddas_gpu.data.opening import Images
+from ddas_gpu.data.sources import ImageArrays, ImageFiles
 from ddas_gpu.pipelines import draws
-from ddas_gpu.pipelines.base_feed import BaseFeed, paths_for_dali
-from ddas_gpu.pipelines.images import ImageArrays, ImageFiles, Images
-from ddas_gpu.pipelines.policy_node import Order, PolicyNode
-from ddas_gpu.pipelines.recipe import Recipe
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.pixels import pad_shift_flip
+from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
+from ddas_gpu.pipelines.transform import Transform
+from ddas_gpu.policy import PolicySchedule
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.host import HostBatches
+
+
+class Feed(ABC):
+    """The batch with a given number, whoever asks and when.
+
+    `first` is the number, counted over all epochs, of the batch that DALI calls number 0.
+    """
+
+    source: Any
+    transform: Any
+    advice: str  # what to do about unreadable files
+
+    def __init__(
+        self,
+        *,
+        training: bool,
+        seed: int = 0,
+        schedule: PolicySchedule | None = None,
+        total_epochs: int = 1,
+        clean: bool = False,
+    ) -> None:
+        self.training, self.seed, self.first, self.clean = training, seed, 0, clean
+        self.schedule, self.total_epochs = schedule, total_epochs
+        self.order: Order | None = None  # set by the pipeline that runs the graph
+        self._begin()
+
+    def _begin(self) -> None:
+        # What went wrong inside the graph. Functions in there must not raise: DALI would keep no
+        # more than the text, and has been seen to abort the process. The pipeline raises it.
+        self.problems: list[Exception] = []
+        self.node = None if self.schedule is None else self.make_node()
+
+    def from_batch(self, first: int) -> Feed:
+        """Return the same feed, beginning with another batch."""
+        feed = copy.copy(self)
+        feed.first = first
+        feed._begin()
+        return feed
+
+    def __call__(self, info: Any) -> tuple[Any, ...]:
+        """Serve `fn.external_source`; `info` is DALI's BatchInfo."""
+        epoch, place = self.order.locate(self.first + info.iteration)
+        given, drawn = self.make(epoch, self.order.batch(epoch, place))
+        if self.node is not None:
+            self.node.drawn.append(drawn)
+        return tuple(given[name] for name in self.names)
+
+    def draw_policies(self, epoch: int, samples: np.ndarray) -> DrawnPolicies:
+        """Draw the policy of each sample."""
+        policies = draws.draw_policies(self.schedule, self.total_epochs, self.seed, epoch, samples)
+        return DrawnPolicies(policies, draws.sign_key(self.seed, epoch), samples)
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What the host gives the graph for a batch."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Sequence[Path] | None:
+        """The file of every sample, where each has its own."""
+
+    @abstractmethod
+    def make(self, epoch: int, samples: np.ndarray) -> tuple[dict[str, Any], Any]:
+        """Return everything in `names`, and what the policy node needs."""
+
+    @abstractmethod
+    def make_node(self) -> PolicyNode: ...
+
+    @abstractmethod
+    def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the outputs of the DALI graph. `reader` has the options of a record reader."""
+
+    @abstractmethod
+    def pack(self, outputs: Sequence[Any], epoch: int, samples: np.ndarray) -> Any:
+        """Return the outputs of the DALI graph as a batch."""
+
+    @abstractmethod
+    def on_host(self, order: Order, device: str, workers: int | None) -> HostBatches:
+        """Return the executor without DALI."""
 
 
 class Batch(NamedTuple):
@@ -23,103 +118,114 @@ class Batch(NamedTuple):
     labels: torch.Tensor  # int64 (B,)
 
 
-class Feed(BaseFeed):
-    """Images with a label each."""
+class CleanBatch(NamedTuple):
+    """What the search augments: images after crop and flip."""
+
+    images: torch.Tensor  # uint8 (B, H, W, 3)
+    labels: torch.Tensor  # int64 (B,)
+    samples: np.ndarray  # (B,) places in the source
+    epoch: int
+    holes: np.ndarray | None  # (B, 2) corners of Cutout, for after the policy
+
+
+class LabelFeed(Feed):
+    """Images with one label each."""
 
     advice = "replace such files, or leave them out with on_bad_files='skip'"
+    source: Images
+    transform: Transform
 
-    def __init__(self, images: Images, recipe: Recipe, **settings: Any) -> None:
-        self.images, self.recipe = images, recipe
+    def __init__(self, source: Images, transform: Transform, **settings: Any) -> None:
+        self.source, self.transform = source, transform
         super().__init__(**settings)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a batch consists of."""
         names: tuple[str, ...] = ()
-        if isinstance(self.images, ImageFiles):
-            names += ("paths", "labels")
-        elif isinstance(self.images, ImageArrays):
+        if isinstance(self.source, ImageFiles):
+            names += ("paths",) if self.clean else ("paths", "labels")
+        elif isinstance(self.source, ImageArrays):
             names += ("images", "labels")
-        if self.training and not isinstance(self.images, ImageArrays):
-            names += ("crops" if self.recipe.crop == "resized" else "shifts",)
-            names += ("flips",) if self.recipe.flip else ()
-        if self.training and self.recipe.cutout:
+        if self.training and not isinstance(self.source, ImageArrays):
+            names += ("crops" if self.transform.crop == "resized" else "shifts",)
+            names += ("flips",) if self.transform.flip else ()
+        if self._cuts and not self.clean:
             names += ("holes",)
         return names
 
     @property
-    def files(self) -> Sequence[Path] | None:
-        return self.images.files if isinstance(self.images, ImageFiles) else None
+    def _cuts(self) -> bool:
+        return self.training and self.transform.cutout > 0
 
-    def make(self, epoch: int, samples: np.ndarray) -> tuple[dict[str, Any], Order | None]:
-        order = None if self.schedule is None else self.order(epoch, samples)
-        return self.batch(epoch, samples), order
+    @property
+    def files(self) -> Sequence[Path] | None:
+        return self.source.files if isinstance(self.source, ImageFiles) else None
+
+    def make(self, epoch: int, samples: np.ndarray) -> tuple[dict[str, Any], DrawnPolicies | None]:
+        given: dict[str, Any] = {}
+        if isinstance(self.source, ImageFiles):
+            given["paths"] = paths_for_dali([self.source.files[i] for i in samples])
+        if isinstance(self.source, (ImageFiles, ImageArrays)):
+            # Like the labels of DALI's own readers.
+            given["labels"] = self.source.labels[samples].astype(np.int32)[:, None]
+        if self.training:
+            crops, flips = self.crops_and_flips(epoch, samples)
+            padding = self.transform.padding
+            given["crops"], given["flips"] = crops, flips.astype(np.int32)
+            given["shifts"] = (draws.shifts(crops, padding) - padding).astype(np.int32)
+        if isinstance(self.source, ImageArrays) and isinstance(self.source.images, np.ndarray):
+            given["images"] = self.pixels_in_memory(epoch, samples)
+        if "holes" in self.names:
+            given["holes"] = self.holes(epoch, samples).astype(np.float32)
+        return given, None if self.schedule is None else self.draw_policies(epoch, samples)
+
+    def crops_and_flips(self, epoch: int, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)
+
+    def pixels_in_memory(self, epoch: int, samples: np.ndarray) -> np.ndarray:
+        """Return images of one array, shifted and mirrored for training."""
+        pixels = self.source.images[samples]
+        if not self.training:
+            return pixels
+        return pad_shift_flip(pixels, *self.crops_and_flips(epoch, samples), self.transform.padding)
+
+    def holes(self, epoch: int, samples: np.ndarray) -> np.ndarray | None:
+        """Draw the corner of each Cutout, (B, 2); None without Cutout."""
+        if not self._cuts:
+            return None
+        size, side = self.transform.size, self.transform.cutout
+        return draws.hole_corners(self.seed, epoch, samples, size, side)
 
     def make_node(self) -> PolicyNode:
         return PolicyNode(self.schedule.space, self.problems)
 
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
-        from ddas_gpu.pipelines.graph import define
+        from ddas_gpu.pipelines.graph import define_labels
 
-        return define(self, gpu, reader)
+        return define_labels(self, gpu, reader)
 
-    def pack(self, outputs: Sequence[torch.Tensor]) -> Batch:
-        images, labels = outputs
-        return Batch(images, labels[:, 0].to(images.device, torch.int64))
+    def pack(self, outputs: Sequence[Any], epoch: int, samples: np.ndarray) -> Batch | CleanBatch:
+        images = as_tensor(outputs[0])
+        if self.clean:
+            return self.clean_batch(images, epoch, samples)
+        return Batch(images, as_tensor(outputs[1])[:, 0].to(images.device, torch.int64))
 
-    def batch(self, epoch: int, samples: np.ndarray) -> dict[str, Any]:
-        """Everything in `names`."""
-        batch: dict[str, Any] = {}
-        if isinstance(self.images, ImageFiles):
-            batch["paths"] = paths_for_dali([self.images.files[i] for i in samples])
-        if isinstance(self.images, (ImageFiles, ImageArrays)):
-            # Like the labels of DALI's own readers.
-            batch["labels"] = self.images.labels[samples].astype(np.int32)[:, None]
-        crops = flips = None
-        if self.training:
-            crops, flips = draws.crops_and_flips(self.seed, epoch, samples, self.recipe.flip)
-            batch["crops"], batch["flips"] = crops, flips.astype(np.int32)
-            padding = self.recipe.padding
-            batch["shifts"] = (draws.shifts(crops, padding) - padding).astype(np.int32)
-        if isinstance(self.images, ImageArrays):
-            batch["images"] = self._pixels(samples, crops, flips)
-        if "holes" in self.names:
-            size, side = self.recipe.size, self.recipe.cutout
-            corners = draws.hole_corners(self.seed, epoch, samples, size, side)
-            batch["holes"] = corners.astype(np.float32)
-        return batch
+    def clean_batch(self, images: torch.Tensor, epoch: int, samples: np.ndarray) -> CleanBatch:
+        if self.transform.rotate90:
+            images = images.rot90(1, (1, 2)).contiguous()
+        labels = torch.from_numpy(self.source.labels[samples]).to(images.device, torch.int64)
+        return CleanBatch(images, labels, samples, epoch, self.holes(epoch, samples))
 
-    def order(self, epoch: int, samples: np.ndarray) -> Order:
-        """The policies of a batch."""
-        key = draws.sign_key(self.seed, epoch)
-        return Order(self.policies(epoch, samples), key, samples)
+    def on_host(self, order: Order, device: str, workers: int | None) -> HostBatches:
+        from ddas_gpu.pipelines.host import LabelsOnHost
 
-    def _pixels(
-        self, samples: np.ndarray, crops: np.ndarray | None, flips: np.ndarray | None
-    ) -> np.ndarray:
-        pixels = self.images.images[samples]
-        if crops is None:
-            return pixels
-        return pad_crop_flip(pixels, crops, flips, self.recipe.padding)
+        return LabelsOnHost(self, order, device, workers)
 
 
-def pad_crop_flip(
-    images: np.ndarray, crops: np.ndarray, flips: np.ndarray, padding: int
-) -> np.ndarray:
-    """(B, H, W, 3) shifted into black and mirrored: small images, so numpy is fast enough."""
-    count, height, width, channels = images.shape
-    rows, columns = height + 2 * padding, width + 2 * padding
-    padded = np.zeros((count, rows, columns, channels), np.uint8)
-    padded[:, padding : padding + height, padding : padding + width] = images
-    image, row, pixel, channel = padded.strides
-    places = 2 * padding + 1
-    windows = np.lib.stride_tricks.as_strided(
-        padded,
-        (count, places, places, height, width, channels),
-        (image, row, pixel, row, pixel, channel),
-        writeable=False,
-    )
-    down, across = draws.shifts(crops, padding).T
-    shifted = windows[np.arange(count), down, across]
-    shifted[flips] = shifted[flips, :, ::-1]
-    return shifted
+def as_tensor(output: Any) -> torch.Tensor:
+    """Return an output of a DALI pipeline, a batch of one shape, without a copy."""
+    return torch.from_dlpack(output.as_tensor())
+
+
+def paths_for_dali(files: Sequence[Path]) -> list[np.ndarray]:
+    return [np.frombuffer(os.fsencode(file), np.uint8) for file in files]

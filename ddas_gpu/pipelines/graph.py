@@ -4,60 +4,93 @@ On a GPU files are decoded there ("mixed") and everything after that runs there;
 needs no driver. Names of the host's data are those of `Feed.names`.
 
 Image files are read by `fn.io.file.read`, in the order that the host gives, and not by
-`fn.readers.file`: a reader keeps an order of its own, shuffles within a window only, and cannot be
-sent to an epoch or a batch.
+`fn.readers.file` or `fn.readers.coco`: a reader keeps an order of its own, shuffles within a
+window only, and cannot be sent to an epoch or a batch.
 """
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from nvidia.dali import fn, types
+from PIL import Image
 
+from ddas_gpu.data.coco import Annotated
+from ddas_gpu.data.sources import ImageArrays, ImageFiles
 from ddas_gpu.pipelines import draws
-from ddas_gpu.pipelines.base_feed import BaseFeed
-from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.images import ImageArrays, ImageFiles
+from ddas_gpu.pipelines.box_feed import TARGETS, BoxFeed
+from ddas_gpu.pipelines.feed import Feed, LabelFeed
+from ddas_gpu.pipelines.pixels import RESIZED_FROM
 from ddas_gpu.pipelines.readers import read_records
-from ddas_gpu.pipelines.recipe import RESIZED_FROM, Recipe
+from ddas_gpu.pipelines.transform import Output, Transform
 
 DTYPES = {"float32": types.FLOAT, "float16": types.FLOAT16}
 
 
-def define(feed: Feed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, Any]:
-    """Images and labels. `reader` has the options of a reader of records."""
-    given = given_by_host(feed)
-    if isinstance(feed.images, ImageArrays):
+def define_labels(feed: LabelFeed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
+    """Return images and labels, or clean images alone."""
+    given, transform = given_by_host(feed), feed.transform
+    if isinstance(feed.source, ImageArrays):
         images, labels = given["images"], given["labels"]
         images = images.gpu() if gpu else images
     else:
-        if isinstance(feed.images, ImageFiles):
-            encoded, labels = fn.io.file.read(given["paths"]), given["labels"]
+        if isinstance(feed.source, ImageFiles):
+            encoded, labels = fn.io.file.read(given["paths"]), given.get("labels")
         else:
-            encoded, labels = read_records(feed.images, problems=feed.problems, **reader)
+            encoded, labels = read_records(feed.source, problems=feed.problems, **reader)
         if feed.training:
-            images = random_part(encoded, given, feed.recipe, gpu)
+            images = random_part(encoded, given, transform, gpu)
         else:
-            images = middle_part(encoded, feed.recipe, gpu)
-    images = under_policy(images, feed, gpu)
-    return finish(images, given.get("holes"), feed.recipe), labels
+            images = middle_part(encoded, transform, gpu)
+    if feed.clean:
+        return (images,)
+    images = normalise(under_policy(images, feed, gpu), transform.output)
+    if "holes" in given:
+        # The holes have the mean colour, which is 0 by now.
+        side = [float(transform.cutout)] * 2
+        images = fn.erase(
+            images, anchor=given["holes"], shape=side, axis_names="HW", fill_value=0.0
+        )
+    return images, labels
 
 
-def under_policy(images: Any, feed: BaseFeed, gpu: bool) -> Any:
-    """The policy node, if there is a schedule."""
-    if feed.node is None:
-        return images
-    return fn.python_function(
-        images,
-        function=feed.node,
+def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
+    """Return the outputs that `DetectionBatch` names, or clean images alone.
+
+    The graph touches pixels only: boxes come from the host as they are in the end.
+    """
+    given = given_by_host(feed)
+    encoded = fn.io.file.read(given["paths"])
+    encoded = fn.python_function(
+        encoded,
+        fn.peek_image_shape(encoded, adjust_orientation=False),
+        given["ids"],
+        function=AsAnnotated(feed.source.images, feed.problems),
         batch_processing=True,
-        output_layouts="HWC",
-        device="gpu" if gpu else "cpu",
     )
+    images = decode(encoded, gpu, adjust_orientation=False)
+    images = fn.resize(images, size=given["scaled"])
+    if feed.clean:
+        return (images,)
+    images = under_policy(images, feed, gpu)
+    images = normalise(
+        images,
+        feed.transform.output,
+        # A crop larger than the image pads it, after normalising, in the same pass.
+        crop_h=given["canvas"][0],
+        crop_w=given["canvas"][1],
+        crop_pos_x=0.0,
+        crop_pos_y=0.0,
+        out_of_bounds_policy="pad",
+    )
+    return images, *(given[name] for name in TARGETS)
 
 
-def given_by_host(feed: BaseFeed) -> dict[str, Any]:
+def given_by_host(feed: Feed) -> dict[str, Any]:
+    """Return the nodes of what the host gives for each batch."""
     if not feed.names:
         return {}
     nodes = fn.external_source(
@@ -70,10 +103,33 @@ def given_by_host(feed: BaseFeed) -> dict[str, Any]:
     return dict(zip(feed.names, nodes, strict=True))
 
 
-def random_part(encoded: Any, given: dict[str, Any], recipe: Recipe, gpu: bool) -> Any:
+def under_policy(images: Any, feed: Feed, gpu: bool) -> Any:
+    """Add the policy node, if there is a schedule."""
+    if feed.node is None:
+        return images
+    return fn.python_function(
+        images,
+        function=feed.node,
+        batch_processing=True,
+        output_layouts="HWC",
+        device="gpu" if gpu else "cpu",
+    )
+
+
+def decode(encoded: Any, gpu: bool, **options: Any) -> Any:
+    """Decode to RGB; with the chroma upsampling of libjpeg-turbo's default on both devices."""
+    return fn.decoders.image(
+        encoded,
+        output_type=types.RGB,
+        jpeg_fancy_upsampling=True,
+        device="mixed" if gpu else "cpu",
+        **options,
+    )
+
+
+def random_part(encoded: Any, given: dict[str, Any], transform: Transform, gpu: bool) -> Any:
     """Crop and flip, the part of the standard transform before the policy."""
-    device = "mixed" if gpu else "cpu"
-    if recipe.crop == "resized":
+    if transform.crop == "resized":
         # Only the random part is decoded, hence its place must be known before.
         corner, shape = fn.python_function(
             fn.peek_image_shape(encoded),
@@ -90,24 +146,24 @@ def random_part(encoded: Any, given: dict[str, Any], recipe: Recipe, gpu: bool) 
             normalized_anchor=False,
             normalized_shape=False,
             output_type=types.RGB,
-            device=device,
+            jpeg_fancy_upsampling=True,
+            device="mixed" if gpu else "cpu",
         )
-        height, width = (float(side) for side in recipe.size)
-        if recipe.flip:
+        height, width = (float(side) for side in transform.size)
+        if transform.flip:
             width *= 1 - 2 * given["flips"]  # a negative width mirrors, at no cost
         return fn.resize(images, resize_y=height, resize_x=width)
-    images = fn.decoders.image(encoded, output_type=types.RGB, device=device)
-    images = fn.resize(images, size=recipe.size)
+    images = fn.resize(decode(encoded, gpu), size=transform.size)
     images = fn.slice(
         images,
         given["shifts"],
-        types.Constant(np.array(recipe.size, np.int32)),
+        types.Constant(np.array(transform.size, np.int32)),
         axis_names="HW",
         normalized_anchor=False,
         normalized_shape=False,
         out_of_bounds_policy="pad",
     )
-    return fn.flip(images, horizontal=given["flips"]) if recipe.flip else images
+    return fn.flip(images, horizontal=given["flips"]) if transform.flip else images
 
 
 def _boxes(shapes: list[np.ndarray], crops: list[np.ndarray]) -> tuple[list, list]:
@@ -115,28 +171,55 @@ def _boxes(shapes: list[np.ndarray], crops: list[np.ndarray]) -> tuple[list, lis
     return list(corners), list(sizes)
 
 
-def middle_part(encoded: Any, recipe: Recipe, gpu: bool) -> Any:
-    """What evaluation sees: the middle of the image, or all of it where training pads."""
-    device = "mixed" if gpu else "cpu"
-    images = fn.decoders.image(encoded, output_type=types.RGB, device=device)
-    if recipe.crop == "pad":
-        return fn.resize(images, size=recipe.size)
-    around = [round(side * RESIZED_FROM) for side in recipe.size]
+def middle_part(encoded: Any, transform: Transform, gpu: bool) -> Any:
+    """Return what evaluation sees: the middle of the image, or all of it where training pads."""
+    images = decode(encoded, gpu)
+    if transform.crop == "pad":
+        return fn.resize(images, size=transform.size)
+    around = [round(side * RESIZED_FROM) for side in transform.size]
     images = fn.resize(images, size=around, mode="not_smaller")
-    return fn.crop(images, crop=recipe.size)
+    return fn.crop(images, crop=transform.size)
 
 
-def finish(images: Any, holes: Any, recipe: Recipe) -> Any:
-    """Normalise and Cutout, the part of the standard transform after the policy."""
-    images = fn.crop_mirror_normalize(
+def normalise(images: Any, output: Output, **crop: Any) -> Any:
+    """Normalise to the model's type and layout."""
+    return fn.crop_mirror_normalize(
         images,
-        mean=list(recipe.mean),
-        std=list(recipe.deviation),
-        dtype=DTYPES[recipe.dtype],
-        output_layout=recipe.layout.removeprefix("N"),
+        mean=list(output.mean),
+        std=list(output.std),
+        dtype=DTYPES[output.dtype],
+        output_layout=output.layout.removeprefix("N"),
+        **crop,
     )
-    if holes is None:
-        return images
-    # The holes have the mean colour, which is 0 by now.
-    side = [float(recipe.cutout)] * 2
-    return fn.erase(images, anchor=holes, shape=side, axis_names="HW", fill_value=0.0)
+
+
+class AsAnnotated:
+    """Sees to it that images have the size that their boxes are given in.
+
+    Files are decoded as they are stored. The few that have another size then, because they were
+    annotated as the camera was held, are read as `Annotated` reads them and passed on unencoded.
+    """
+
+    def __init__(self, images: Sequence[Annotated], problems: list[Exception]) -> None:
+        self.images, self.problems = images, problems
+
+    def __call__(
+        self, encoded: list[np.ndarray], shapes: list[np.ndarray], ids: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Never raises, but notes the problem; see `Feed`."""
+        encoded = list(encoded)
+        try:
+            for i, (number, shape) in enumerate(zip(ids, shapes, strict=True)):
+                image = self.images[int(number)]
+                if (image.height, image.width) != tuple(shape[:2]):
+                    encoded[i] = bitmap(image.read())
+        except Exception as problem:
+            self.problems.append(problem)
+        return encoded
+
+
+def bitmap(image: np.ndarray) -> np.ndarray:
+    """Return uint8 (H, W, 3) as a file that costs nothing to decode."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "bmp")
+    return np.frombuffer(file.getbuffer(), np.uint8)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import augment
-from ddas_gpu.ops.box_policies import Deed, carry_out
+from ddas_gpu.ops.box_policies import BoxStep, run_steps
 from ddas_gpu.space import SearchSpace
 
 
-class Order(NamedTuple):
-    """What is to be done to a batch."""
+class DrawnPolicies(NamedTuple):
+    """The policies of a batch."""
 
     policies: np.ndarray  # (B, N_o) candidate indices, -1 for nothing
     key: int  # with `samples` the randomness inside the ops
@@ -23,35 +23,36 @@ class Order(NamedTuple):
 class PolicyNode:
     """The function of `fn.python_function`: a list of uint8 HWC arrays in, the same out.
 
-    Its orders wait in a queue. DALI calls the source that fills the queue some batches ahead, but
-    source and node both once a batch and in the order of the batches. (An input of the node would
-    do the same on the CPU; on the GPU the node would have to wait for it to come back.)
+    The policies drawn for each batch wait in a queue. DALI calls the source that fills the queue
+    some batches ahead, but source and node both once per batch and in the order of the batches.
+    (An input of the node would do the same on the CPU; on the GPU the node would have to wait for
+    it to be copied back.)
     """
 
     def __init__(self, space: SearchSpace, problems: list[Exception]) -> None:
         self.space, self.problems = space, problems
-        self.orders: deque[Order] = deque()
+        self.drawn: deque[Any] = deque()
         self._memory: np.ndarray | None = None
         self._rows: list[np.ndarray] = []
 
     def __call__(self, images: list[Any]) -> list[Any]:
-        """Never raises, but notes the problem and leaves the images alone; see `BaseFeed`."""
+        """Never raises, but notes the problem and leaves the images alone; see `Feed`."""
         try:
-            return self.augment(images, self.orders.popleft())
+            return self.augment(images, self.drawn.popleft())
         except Exception as problem:
             self.problems.append(problem)
             return images
 
-    def augment(self, images: list[Any], order: Order) -> list[Any]:
+    def augment(self, images: list[Any], drawn: DrawnPolicies) -> list[Any]:
         batch = as_one_array(images)
-        options = {"seed": order.key, "samples": order.samples}
+        options = {"seed": drawn.key, "samples": drawn.samples}
         if not isinstance(batch, np.ndarray):  # on a GPU, or of different sizes
-            return augment(batch, order.policies, self.space, **options)
-        augment(batch, order.policies, self.space, out=self._out(batch), **options)
+            return augment(batch, drawn.policies, self.space, **options)
+        augment(batch, drawn.policies, self.space, out=self._out(batch), **options)
         return self._rows
 
     def _out(self, batch: np.ndarray) -> np.ndarray:
-        """Memory for the result. DALI has copied the last one when it calls again."""
+        """Return memory for the result. DALI has copied the last one when it calls again."""
         if self._memory is None or self._memory.shape != batch.shape:
             self._memory = np.empty_like(batch)
             self._rows = list(self._memory)
@@ -59,15 +60,17 @@ class PolicyNode:
 
 
 class BoxPolicyNode(PolicyNode):
-    """The same for images with boxes. The boxes were moved on the host, with the orders: what is
-    left to do to each image's pixels.
+    """The same for images with boxes.
+
+    The boxes were moved on the host, when the policies were drawn; the steps say what is left to
+    do to each image's pixels.
     """
 
-    def augment(self, images: list[Any], order: list[list[Deed]]) -> list[Any]:
-        return carry_out(images, order, self.space.fill, self._room(images))
+    def augment(self, images: list[Any], steps: list[list[BoxStep]]) -> list[Any]:
+        return run_steps(images, steps, self.space.fill, self._room(images))
 
     def _room(self, images: list[Any]) -> list[np.ndarray] | None:
-        """Memory for images of any sizes, used again and again: new memory costs as much as an op.
+        """Return memory for images of any sizes, reused: new memory costs as much as an op.
 
         DALI has copied the last result when it calls again.
         """
@@ -81,7 +84,7 @@ class BoxPolicyNode(PolicyNode):
 
 
 def as_one_array(images: list[Any]) -> Any:
-    """(B, H, W, 3) without a copy where numpy images lie behind each other in memory.
+    """Return (B, H, W, 3) without a copy where numpy images lie behind each other in memory.
 
     DALI's batches of one size do. One array is checked and described once, not image by image.
     """

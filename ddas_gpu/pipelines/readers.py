@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from nvidia.dali import fn, tfrecord, types
 
-from ddas_gpu.pipelines.images import Records
+from ddas_gpu.data.sources import Records
 
 READER = "Reader"
 IMAGE_ENDINGS = "jpg;jpeg;png;webp;bmp;tif;tiff;ppm;JPEG;JPG;PNG"

@@ -1,4 +1,4 @@
-"""The command that draws a search or a training: `python -m ddas_gpu.report RUN [RUN…]`."""
+"""The command that writes reports: `python -m ddas_gpu.report RUN [RUN…]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = "python -m ddas_gpu.report"
 
 @dataclass(frozen=True)
 class Report:
-    """Draw report.html in the folder of each run; with several runs also compare them."""
+    """Write report.html into the folder of each run; several runs are also compared."""
 
     runs: Annotated[
         tyro.conf.Positional[tuple[Path, ...]],
@@ -27,13 +27,13 @@ class Report:
     """Folders that `python -m ddas_gpu.search` or `…train` wrote, finished or not."""
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Where the comparison goes, by default compare.html in the folder that holds the runs."""
+    """The file for the comparison; by default compare.html in the folder that holds the runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = tyro.cli(Report, prog=PROGRAM, args=arguments)
     try:
-        # `runs/*` also names the comparison that an earlier call left there.
+        # `runs/*` also matches the comparison that an earlier call wrote.
         runs = [path for path in options.runs if path.is_dir() or path.suffix != ".html"]
         if not runs:
             raise ValueError("give the folder of at least one run; see --help")

@@ -43,10 +43,10 @@ def line_chart(
     mark: Callable[[float], str],
     least_span: float = 0.0,
 ) -> Html:
-    """Lines over whole numbers from 0 on.
+    """Draw lines over whole numbers from 0 on.
 
-    `show` writes a value, `mark` one on the axis; `least_span` keeps noise from being blown up to
-    the full height.
+    `show` formats a value, `mark` one on the axis; `least_span` is the least range of the y axis,
+    so that noise does not fill the full height.
     """
     x_end = max(float(line.x[-1]) for line in lines)
     y_ticks = _ticks(np.concatenate([line.y for line in lines]), least_span)
@@ -92,7 +92,7 @@ def line_chart(
 
 
 def colour(series: int) -> str:
-    """The CSS class of a series, counted from 0."""
+    """Return the CSS class of a series, counted from 0."""
     return f"s{1 + series % COLOURS}"
 
 
@@ -136,20 +136,21 @@ def _readout(line: Line, show: Callable[[float], str]) -> dict[str, object]:
 
 
 def _thinned(line: Line) -> tuple[np.ndarray, np.ndarray]:
-    """Means over neighbouring points where there are more than a screen can show."""
+    """Average neighbouring points if there are more than a screen can show."""
     if len(line.x) <= MOST_POINTS:
         return line.x, line.y
     pieces = np.array_split(np.arange(len(line.x)), MOST_POINTS)
-    return tuple(np.array([values[p].mean() for p in pieces]) for values in (line.x, line.y))
+    x, y = (np.array([values[p].mean() for p in pieces]) for values in (line.x, line.y))
+    return x, y
 
 
 def _ticks(values: np.ndarray, least_span: float) -> list[float]:
-    """Round numbers around the values, 3 to 6 of them."""
+    """Return 3 to 6 round numbers that enclose the values."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
-    least = max(least_span, abs(high) / 100, 1e-6)  # a constant needs an axis, too
+    least = max(least_span, abs(high) / 100, 1e-6)  # a constant needs an axis too
     missing = max(0.0, least - (high - low))
-    below = min(missing / 2, low) if low >= 0 else missing / 2  # no minus where there is none
+    below = min(missing / 2, low) if low >= 0 else missing / 2  # no tick below 0
     low, high = low - below, high + missing - below
     power = 10 ** math.floor(math.log10((high - low) / 4))
     step = next(power * m for m in (1, 2, 2.5, 5, 10) if (high - low) / (power * m) <= 4)
@@ -158,12 +159,12 @@ def _ticks(values: np.ndarray, least_span: float) -> list[float]:
 
 
 def round_step(end: float, most: int) -> int:
-    """The smallest of 1, 2, 5, 10, 20, 50 … that fits at most so many times into `end`."""
+    """Return the smallest of 1, 2, 5, 10, 20, 50 … that fits at most `most` times into `end`."""
     return next(m * 10**k for k in count() for m in (1, 2, 5) if end / (m * 10**k) <= most)
 
 
 def stacked_bar(shares: Sequence[tuple[str, float]], *, label: str) -> Html:
-    """Parts of a whole in one bar; the table beside it names them in the same colours."""
+    """Draw parts of a whole as one bar; the table beside it names them in the same colours."""
     parts = [
         el(
             "span",

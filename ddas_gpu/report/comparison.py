@@ -24,13 +24,13 @@ from ddas_gpu.report.numbers import (
     times,
 )
 from ddas_gpu.report.parts import data_table, section, settings_of
+from ddas_gpu.report.ranks import rank_agreement
+from ddas_gpu.report.reading import RunFolder
 from ddas_gpu.report.run import Run
-
-FEWEST = 3  # ranks of fewer things say nothing
 
 
 def comparison_page(runs: Sequence[Run]) -> str:
-    """Two or more runs side by side, as HTML."""
+    """Return two or more runs side by side, as HTML."""
     if len(runs) < 2:
         raise ValueError(f"a comparison needs two runs or more, not {len(runs)}")
     names = distinct_names(runs)
@@ -45,8 +45,8 @@ def comparison_page(runs: Sequence[Run]) -> str:
     )
 
 
-def distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Folder names, or as much of the paths as tells them apart."""
+def distinct_names(runs: Sequence[RunFolder]) -> list[str]:
+    """Return folder names, with as much of their paths as makes them distinct."""
     folders = [run.folder.resolve() for run in runs]
     for parts in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = [os.sep.join(folder.parts[-parts:]) for folder in folders]
@@ -56,7 +56,7 @@ def distinct_names(runs: Sequence[Run]) -> list[str]:
 
 
 def _shared_ops(runs: Sequence[Run]) -> list[dict[str, float]]:
-    """For each run, the ratios of the ops that every run has, in the order of the first."""
+    """Return the ratios of each run for the ops that all have, in the order of the first."""
     every = [op_ratios(run.schedule.space, run.schedule.p_o[-1]) for run in runs]
     shared = [op for op in every[0] if all(op in other for other in every)]
     if not shared:
@@ -84,7 +84,7 @@ def _header(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) 
     spread = f"{percent(min(ends))} to {percent(max(ends))}"
     text = (
         f"{len(runs)} runs over {len(ops[0])} ops in common. "
-        f"The share of images to augment ends at {spread}."
+        f"The share of augmented images ends at {spread}."
     )
     return el(
         "header",
@@ -92,9 +92,13 @@ def _header(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) 
         el("h1", headline, "."),
         el("p", text, class_="summary"),
         [
-            el("p", f"{name} is not finished: {run.epochs} of {planned}.", class_="note")
+            el(
+                "p",
+                f"{name} is not finished: {run.epochs} of {count(run.planned_epochs, 'epoch')}.",
+                class_="note",
+            )
             for name, run in zip(names, runs, strict=True)
-            if run.unfinished and (planned := count(run.planned_epochs, "epoch"))
+            if run.unfinished
         ],
     )
 
@@ -136,15 +140,6 @@ def _table(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) -
     return section("Op by op", lead, table, class_="tinted")
 
 
-def rank_agreement(a: Sequence[float], b: Sequence[float]) -> tuple[float, float] | None:
-    """Spearman's ρ and Kendall's τ, or None where ranks say nothing."""
-    from scipy.stats import kendalltau, spearmanr  # slow to import
-
-    if len(a) < FEWEST or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return None
-    return float(spearmanr(a, b).statistic), float(kendalltau(a, b).statistic)
-
-
 def _candidates(run: Run) -> dict[str, float]:
     relative = ratios(run.schedule.p_o[-1])
     return {str(c): float(v) for c, v in zip(run.schedule.space, relative, strict=True)}
@@ -169,7 +164,7 @@ def _agreement(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]
     known = [pair[0] for pair in found if pair is not None]
     lead = "1 means the same order, 0 none in common, −1 the reverse."
     if known:
-        lead = f"Over the ops, Spearman's ρ is {signed(np.mean(known))} on average. {lead}"
+        lead = f"Over the ops, Spearman's ρ is {signed(float(np.mean(known)))} on average. {lead}"
     heads = ("runs", "ops ρ", "ops τ", "candidates ρ", "candidates τ")
     return section("Do the runs agree?", lead, data_table("Rank agreement", heads, rows))
 

@@ -1,12 +1,13 @@
-"""How a run went: the sections of its page on p_tp, the losses and the time."""
+"""The sections of a search's page on its course: p_tp, the losses and the time."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ddas_gpu.report.charts import Line, colour, line_chart, stacked_bar
+from ddas_gpu.report import parts
+from ddas_gpu.report.charts import Line, line_chart
 from ddas_gpu.report.html import Html, el
-from ddas_gpu.report.numbers import count, duration, in_words, percent, short_percent
+from ddas_gpu.report.numbers import count, in_words, percent, short_percent
 from ddas_gpu.report.parts import section
 from ddas_gpu.report.run import LOSSES, Run
 
@@ -41,12 +42,12 @@ def curves(run: Run) -> Html:
 
 
 def _step_positions(run: Run) -> np.ndarray:
-    """Steps on the axis of epochs: the last step of epoch e (from 0) lies at e + 1."""
+    """Return steps on the axis of epochs: the last step of epoch e (from 0) is at e + 1."""
     epoch = run.metrics.epoch
     found, steps = np.unique(epoch, return_counts=True)
     positions = np.empty(len(epoch))
     for e, count_in_epoch in zip(found, steps, strict=True):
-        # The last epoch may have stopped halfway: the longest tells how many steps one has.
+        # The last epoch may be incomplete: the longest has the steps of a full one.
         positions[epoch == e] = e + np.arange(1, count_in_epoch + 1) / steps.max()
     return positions
 
@@ -67,31 +68,9 @@ def _losses(run: Run) -> Html | None:
 
 
 def time_by_stage(run: Run) -> Html | None:
-    total = run.metrics.total_seconds
+    total, steps = run.metrics.total_seconds, len(run.metrics)
     if not total:
         return None
     stages = {name: float(np.nansum(values)) for name, values in run.metrics.seconds.items()}
-    shares = [(name, seconds / total) for name, seconds in stages.items()]
-    rows = [
-        el(
-            "tr",
-            el("th", el("i", class_=f"key {colour(n)}", aria_hidden="true"), name, scope="row"),
-            el("td", percent(seconds / total, 1), class_="number"),
-            el("td", f"{1000 * seconds / len(run.metrics):,.2f} ms", class_="number"),
-            el("td", duration(seconds), class_="number"),
-        )
-        for n, (name, seconds) in enumerate(stages.items())
-    ]
-    heads = ("stage", "share", "a step", "in all")
-    label = ", ".join(f"{name} {percent(share, 1)}" for name, share in shares)
-    return section(
-        "Where the time went",
-        f"{count(len(run.metrics), 'step')} of {1000 * total / len(run.metrics):,.1f} ms.",
-        stacked_bar(shares, label=f"Time by stage: {label}"),
-        el(
-            "table",
-            el("thead", el("tr", [el("th", head, scope="col") for head in heads])),
-            el("tbody", rows),
-            class_="stages",
-        ),
-    )
+    lead = f"{count(steps, 'step')} of {1000 * total / steps:,.1f} ms."
+    return parts.time_by_stage(lead, stages, steps)

@@ -1,4 +1,4 @@
-"""The pictures of p_o: the heat map over epochs, and every op's candidates on a scale of ratios."""
+"""The charts of p_o: a heat map over epochs, and the candidates of each op on a ratio scale."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SHADES = 8  # on either side of uniform; the style sheet mixes the colours
 
 
 def shade(ratio: float, limit: float) -> str:
-    """The CSS class of a ratio: u0 is uniform, u1..u8 above it, d1..d8 below."""
+    """Return the CSS class of a ratio: u0 is uniform, u1..u8 above it, d1..d8 below."""
     position = float(np.clip(log2(ratio) / np.log2(limit), -1, 1))
     step = round(SHADES * position)
     return f"u{step}" if step >= 0 else f"d{-step}"
 
 
 def heat_map(schedule: PolicySchedule) -> Html:
-    """p_o relative to uniform, candidates (by op) down, epochs across."""
+    """Draw p_o relative to uniform: candidates (by op) as rows, epochs as columns."""
     relative = ratios(schedule.p_o)
-    # A single far-off candidate must not bleach all the others.
+    # A quantile, so that one outlier does not make all others pale.
     limit = scale_limit(relative, quantile=0.995)
     body = [_heat_rows(schedule, group, relative, limit) for group in groups(schedule.space)]
     epochs = _epoch_axis(len(relative))
@@ -74,7 +74,7 @@ def _heat_rows(
 
 
 def _cells(row: np.ndarray, y: int, limit: float) -> list[Html]:
-    """Neighbours of the same shade are one rectangle."""
+    """Draw a row; neighbours of the same shade are one rectangle."""
     cells, x = [], 0
     for kind, run in groupby(shade(ratio, limit) for ratio in row):
         width = len(list(run))
@@ -111,7 +111,7 @@ def _heat_legend(limit: float) -> Html:
 
 
 def op_strips(schedule: PolicySchedule) -> Html:
-    """Each op's candidates after the last epoch as dots on a scale of ratios, the mean as a bar."""
+    """Draw the candidates of each op after the last epoch as dots, their mean as a bar."""
     relative = ratios(schedule.p_o[-1])
     means = op_ratios(schedule.space, schedule.p_o[-1])
     limit = scale_limit(relative)
@@ -144,7 +144,7 @@ def op_strips(schedule: PolicySchedule) -> Html:
 
 
 def _at(ratio: float, limit: float) -> float:
-    """Where a ratio lies on the scale, in percent."""
+    """Return the position of a ratio on the scale, in percent."""
     return 50 + 50 * float(np.clip(log2(ratio) / np.log2(limit), -1, 1))
 
 

@@ -8,18 +8,18 @@ from importlib import resources
 
 VOID = {"img", "meta"}  # the void elements these pages use
 
-# Nothing is ever fetched: the browser itself enforces that the page is self-contained.
+# The page is self-contained: the browser refuses to fetch anything.
 CONTENT_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 )
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is markup and must not be escaped."""
 
 
 def el(tag: str, *children: object, **attributes: object) -> Html:
-    """An element. Children: text, numbers, `Html`, lists of them; None and False are left out.
+    """Return an element. Children: text, numbers, `Html`, lists of them; not None or False.
 
     Attributes: a trailing underscore is dropped (`class_`), others become hyphens (`aria_label`).
 
@@ -37,7 +37,7 @@ def el(tag: str, *children: object, **attributes: object) -> Html:
 
 
 def join(children: Iterable[object]) -> Html:
-    """Children one after the other, each escaped unless it is `Html`."""
+    """Concatenate children, each escaped unless it is `Html`."""
     return Html("".join(_markup(child) for child in children))
 
 
@@ -52,7 +52,7 @@ def _markup(child: object) -> str:
 
 
 def document(title: str, *body: object) -> str:
-    """A whole page with the style and the script of the reports inside."""
+    """Return a whole page that contains its style and script."""
     files = resources.files("ddas_gpu.report")
     style = Html(files.joinpath("style.css").read_text("utf-8"))
     script = Html(files.joinpath("page.js").read_text("utf-8"))

@@ -23,7 +23,7 @@ def load_run(folder: str | Path) -> AnyRun:
 
 
 def pages_for(runs: Sequence[AnyRun]) -> tuple[Callable[[Any], str], Callable[[Any], str]]:
-    """The page of one of these runs, and that of their comparison."""
+    """Return the function for the page of one of these runs, and that for their comparison."""
     kinds = {isinstance(run, TrainingRun) for run in runs}
     if len(kinds) > 1:
         raise ValueError("searches and trainings cannot be compared: give the runs of one kind")

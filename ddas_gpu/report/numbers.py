@@ -1,4 +1,4 @@
-"""What the pages say about a policy, as numbers; and numbers as words."""
+"""The numbers that the pages show of a policy, and their formatting."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpGroup:
 
 
 def groups(space: SearchSpace) -> list[OpGroup]:
-    """The candidates by op, ops in the order in which they first appear."""
+    """Group the candidates by op, in the order in which ops first appear."""
     found: dict[str, list[int]] = {}
     for index, candidate in enumerate(space):
         found.setdefault(candidate.op, []).append(index)
@@ -44,30 +44,30 @@ def groups(space: SearchSpace) -> list[OpGroup]:
 
 
 def ratios(p_o: np.ndarray) -> np.ndarray:
-    """Probabilities relative to the uniform 1/K."""
+    """Return probabilities relative to the uniform 1/K."""
     return np.asarray(p_o) * np.shape(p_o)[-1]
 
 
 def op_ratios(space: SearchSpace, p_o: np.ndarray) -> dict[str, float]:
-    """For each op the mean over its levels, relative to uniform."""
+    """Return the mean over the levels of each op, relative to uniform."""
     relative = ratios(p_o)
     return {group.op: float(relative[list(group.indices)].mean()) for group in groups(space)}
 
 
 def scale_limit(relative: np.ndarray, quantile: float = 1.0) -> float:
-    """The smallest scale 1/limit .. limit that holds (that share of) the ratios."""
+    """Return the smallest limit whose scale 1/limit … limit holds that quantile of the ratios."""
     distance = np.abs(log2(relative))
     needed = 2 ** float(np.quantile(distance, quantile)) if distance.size else 1.0
     return next((limit for limit in SCALES if limit >= needed), max(SCALES))
 
 
 def log2(relative: np.ndarray | float) -> np.ndarray:
-    """log2 of a ratio; a probability of 0 stays finite, far below every scale."""
+    """Return log2 of a ratio; for a ratio of 0 a finite number far below every scale."""
     return np.log2(np.maximum(relative, 2.0**-20))
 
 
 def rose_and_sank(values: dict[str, float], most: int = 3) -> tuple[list[str], list[str]]:
-    """The names furthest above and below 1, at most so many each, nearest misses left out."""
+    """Return the `most` names furthest above 1.05, and those furthest below 0.95."""
     ordered = sorted(values, key=values.__getitem__, reverse=True)
     rose = [name for name in ordered if values[name] > 1.05][:most]
     sank = [name for name in reversed(ordered) if values[name] < 0.95][:most]
@@ -75,24 +75,28 @@ def rose_and_sank(values: dict[str, float], most: int = 3) -> tuple[list[str], l
 
 
 def in_words(names: Sequence[str]) -> str:
-    """a; a and b; a, b and c."""
+    """Join names as in a sentence.
+
+    >>> in_words(["Invert", "Rotate", "Blur"])
+    'Invert, Rotate and Blur'
+    """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def times(ratio: float) -> str:
-    """A ratio to uniform: ×1.66."""
+    """Format a ratio to uniform: ×1.66."""
     return f"×{ratio:.2f}" if ratio < 10 else f"×{ratio:.1f}"
 
 
 def change(ratio: float) -> str:
-    """A ratio as a change: +66 %, −40 %."""
+    """Format a ratio as a change: +66 %, −40 %."""
     percent = round(100 * (ratio - 1))
     sign = "+" if percent > 0 else MINUS if percent < 0 else "±"
     return f"{sign}{abs(percent)}{THIN}%"
 
 
 def signed(number: float) -> str:
-    """+0.63, −0.20."""
+    """Format a number with its sign: +0.63, −0.20."""
     return f"{number:+.2f}".replace("-", MINUS)
 
 
@@ -101,18 +105,18 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def share_from_to(p_tp: np.ndarray) -> tuple[str, str]:
-    """The first and the last share, with a digit more where they are close."""
+    """Format the first and the last share, with one more digit if they are close."""
     digits = 0 if abs(p_tp[-1] - p_tp[0]) >= 0.05 else 1
     return percent(p_tp[0], digits), percent(p_tp[-1], digits)
 
 
 def short_percent(share: float) -> str:
-    """A share with only the digits it needs."""
+    """Format a share with only the digits it needs."""
     return f"{100 * share:g}{THIN}%"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Format seconds: 350 ms, 2.1 s, 3 min 5 s, 2 h 10 min."""
     if seconds < 1:
         return f"{1000 * seconds:.0f}{THIN}ms"
     if seconds < 10:
@@ -125,5 +129,5 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """1 epoch, 20 epochs, 12,500 steps."""
+    """Format a count: 1 epoch, 20 epochs, 12,500 steps."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

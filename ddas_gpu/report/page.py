@@ -1,4 +1,4 @@
-"""The page of one run."""
+"""The page of one search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddas_gpu.report.numbers import (
     share_from_to,
     times,
 )
-from ddas_gpu.report.parts import section, settings_of
+from ddas_gpu.report.parts import section, settings_list, tiles
 from ddas_gpu.report.run import Run
 
 USE = """\
@@ -39,7 +39,7 @@ for epoch in range(epochs):
 
 
 def report_page(run: Run) -> str:
-    """The whole page, as HTML."""
+    """Return the whole page, as HTML."""
     sections = [
         el("div", policy_sections.ops(run), policy_sections.extremes(run), class_="pair"),
         policy_sections.samples(run),
@@ -47,7 +47,7 @@ def report_page(run: Run) -> str:
         policy_sections.epoch_by_epoch(run),
         course_sections.time_by_stage(run),
         _use(run),
-        _settings(run),
+        settings_list(run),
         _tables(run),
     ]
     return document(f"{run.name} · ddas_gpu", _header(run), sections, _footer())
@@ -69,7 +69,8 @@ def _header(run: Run) -> Html:
     took = f" took {duration(metrics.total_seconds)}" if metrics.total_seconds else ""
     summary = (
         f"A search of {count(run.epochs, 'epoch')}{steps}{on}{took or ' is done'}: "
-        f"{count(len(schedule.space), 'candidate')}, {count(schedule.space.depth, 'op')} a policy. "
+        f"{count(len(schedule.space), 'candidate')}, "
+        f"{count(schedule.space.depth, 'op')} per policy. "
         f"The share of images to augment {share}."
     )
     return el(
@@ -91,7 +92,7 @@ def _notes(run: Run) -> list[Html]:
         )
     if run.metrics.truncated:
         notes.append(
-            "The last line of metrics.jsonl is cut off, as after a kill; it is left out here."
+            "The last line of metrics.jsonl is cut off, as after a kill; it is ignored here."
         )
     return [el("p", note, class_="note", role="note") for note in notes]
 
@@ -101,7 +102,7 @@ def _tiles(run: Run) -> Html:
     relative = ratios(schedule.p_o[-1])
     top, bottom = int(relative.argmax()), int(relative.argmin())
     first, last = share_from_to(schedule.p_tp)
-    tiles = [
+    entries = [
         ("images to augment", last, f"from {first}"),
         ("most likely", str(schedule.space[top]), f"{times(relative[top])} uniform"),
         ("least likely", str(schedule.space[bottom]), f"{times(relative[bottom])} uniform"),
@@ -110,12 +111,8 @@ def _tiles(run: Run) -> Html:
     if seconds:
         images = np.nansum(run.metrics.numbers["images"])
         speed = f"{images / seconds:,.0f} images/s" if images else count(len(run.metrics), "step")
-        tiles.append(("time", duration(seconds), speed))
-    return el(
-        "dl",
-        [el("div", el("dt", a), el("dd", b), el("dd", c, class_="small")) for a, b, c in tiles],
-        class_="tiles",
-    )
+        entries.append(("time", duration(seconds), speed))
+    return tiles(entries)
 
 
 def _use(run: Run) -> Html:
@@ -133,15 +130,8 @@ def _use(run: Run) -> Html:
     )
 
 
-def _settings(run: Run) -> Html | None:
-    entries = [el("div", el("dt", k), el("dd", v)) for k, v in settings_of(run).items()]
-    if not entries:
-        return None
-    return section("Settings", None, el("dl", entries, class_="settings"))
-
-
 def _tables(run: Run) -> Html:
-    """The numbers behind the pictures, for reading aloud, copying and sorting."""
+    """Return the numbers behind the charts, for screen readers, copying and sorting."""
     return section(
         "All numbers",
         None,

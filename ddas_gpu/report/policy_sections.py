@@ -1,6 +1,8 @@
-"""What a run found: the sections of its page on the ops."""
+"""The sections of a search's page on what it found: the ops."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,7 +42,7 @@ def extremes(run: Run) -> Html | None:
 
 def _candidates(run: Run, title: str, indices: list[int]) -> Html:
     relative = ratios(run.schedule.p_o[-1])
-    pictures = [None] * len(indices)
+    pictures: Sequence[Html | None] = [None] * len(indices)
     if run.samples is not None:
         pictures = candidate_pictures(run.schedule, run.samples, indices)
     rows = []

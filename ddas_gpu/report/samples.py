@@ -1,4 +1,4 @@
-"""Real images under the policy, as pictures inside the page."""
+"""Sample images under the policy, embedded in the page."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from PIL import Image, ImageDraw
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.html import Html, el
 from ddas_gpu.report.numbers import share_from_to
-from ddas_gpu.report.run import Samples
+from ddas_gpu.report.reading import Samples
 from ddas_gpu.space import SearchSpace
 
-SEED = 0  # the same draws whenever a page is rebuilt, and in every page
-LARGEST = 224  # pixels a side in the page
+SEED = 0  # the same draws in every page
+LARGEST = 224  # pixels per side in the page
 SMALL = 64  # images up to this side are shown with their pixels
-BOX, EDGE = (255, 221, 0), (0, 0, 0)  # colours that show on any photograph
+BOX, EDGE = (255, 221, 0), (0, 0, 0)  # visible on any photograph
 
 
 def picture(image: np.ndarray, alt: str) -> Html:
-    """An image as a PNG inside the page."""
+    """Return an image as an embedded PNG."""
     height, width = image.shape[:2]
     drawn = Image.fromarray(image)
     drawn.thumbnail((LARGEST, LARGEST))
@@ -39,10 +39,10 @@ def picture(image: np.ndarray, alt: str) -> Html:
 
 
 def outlined(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """The image in the size of the page, with its boxes (n, 4)."""
+    """Draw the boxes (n, 4) on the image, resized for the page."""
     drawn = Image.fromarray(image)
     factor = LARGEST // max(drawn.size)
-    if factor > 1:  # lines would cover what is in small boxes
+    if factor > 1:  # enlarge, or the lines would cover small boxes
         drawn = drawn.resize(
             (drawn.width * factor, drawn.height * factor), Image.Resampling.NEAREST
         )
@@ -57,7 +57,7 @@ def outlined(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 
 def clean_views(samples: Samples) -> list[np.ndarray]:
-    """The samples as they are, those of detection with their boxes."""
+    """Return the samples without augmentation; for detection with their boxes."""
     if samples.boxes is None:
         return list(samples.images)
     return [outlined(*sample) for sample in zip(samples.images, samples.boxes, strict=True)]
@@ -66,8 +66,8 @@ def clean_views(samples: Samples) -> list[np.ndarray]:
 def augmented_views(
     samples: Samples, which: np.ndarray, policies: np.ndarray, space: SearchSpace
 ) -> list[np.ndarray]:
-    """Some samples, each under a policy of its own; boxes move with the pixels."""
-    from ddas_gpu.ops import augment, augment_boxes  # loads the back ends; only needed here
+    """Augment the samples `which`, each by its own policy; boxes move with the pixels."""
+    from ddas_gpu.ops import augment, augment_boxes  # slow to import
 
     if samples.boxes is None:
         chosen = np.ascontiguousarray(samples.images[which])
@@ -79,7 +79,7 @@ def augmented_views(
 
 
 def draw_policies(schedule: PolicySchedule, epoch: int, images: int) -> np.ndarray:
-    """A policy for each image from p_o of an epoch: (images, depth) candidate indices."""
+    """Draw a policy for each image from p_o of an epoch: (images, depth) candidate indices."""
     p_o = schedule.p_o[epoch]
     generator = np.random.default_rng([SEED, epoch % len(schedule.p_o)])
     return generator.choice(len(p_o), size=(images, schedule.space.depth), p=p_o / p_o.sum())
@@ -88,7 +88,7 @@ def draw_policies(schedule: PolicySchedule, epoch: int, images: int) -> np.ndarr
 def candidate_pictures(
     schedule: PolicySchedule, samples: Samples, candidates: list[int]
 ) -> list[Html]:
-    """What each candidate does to one of the samples, another one each time."""
+    """Show each candidate on a sample, another sample each time."""
     which = np.arange(len(candidates)) % len(samples.images)
     policies = np.full((len(candidates), schedule.space.depth), -1)
     policies[:, 0] = candidates
@@ -100,7 +100,7 @@ def candidate_pictures(
 
 
 def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
-    """Every sample clean, under a policy of the first epoch and, if it is another, of the last."""
+    """Show every sample clean, and under policies of the first and of the last epoch."""
     clean, everyone = clean_views(samples), np.arange(len(samples.images))
     epochs = sorted({0, len(schedule.p_o) - 1})
     titles = [f"epoch {epoch + 1}" if len(epochs) > 1 else "every epoch" for epoch in epochs]

@@ -1,4 +1,4 @@
-"""The numbers behind the pictures, for reading aloud, copying and sorting."""
+"""The numbers behind the charts, for screen readers, copying and sorting."""
 
 from __future__ import annotations
 

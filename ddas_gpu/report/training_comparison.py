@@ -16,7 +16,7 @@ SHOWN = ("policy", "data", "model", "epochs", "seed")
 
 
 def training_comparison(runs: Sequence[TrainingRun]) -> str:
-    """Two or more trainings side by side, as HTML."""
+    """Return two or more trainings side by side, as HTML."""
     words = runs[0].words
     if any(run.words is not words for run in runs):
         raise ValueError("classifiers and detectors cannot be compared: give the runs of one kind")

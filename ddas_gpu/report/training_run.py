@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,38 +10,32 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.report.run import Samples, _flat, _number, _read_config, _read_samples
+from ddas_gpu.report.reading import (
+    RunFolder,
+    flat,
+    number,
+    parse_object,
+    read_config,
+    read_samples,
+    seconds_of,
+)
 from ddas_gpu.report.training_scores import ScoreWords, known, words_for
 
-NUMBERS = ("apply_probability", "images")  # beside those in the table
+NUMBERS = ("apply_probability", "images")  # besides those in the table
 
 
 @dataclass(frozen=True)
-class TrainingRun:
-    """All that the pages show of one training."""
+class TrainingRun(RunFolder):
+    """A training."""
 
-    folder: Path
     words: ScoreWords
     schedule: PolicySchedule | None
-    settings: dict[str, Any]
-    versions: dict[str, Any]
-    numbers: dict[str, np.ndarray]  # one entry an epoch; NaN where there is none
-    seconds: dict[str, float]  # by stage, in all
-    samples: Samples | None
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
+    numbers: dict[str, np.ndarray]  # one entry per epoch; NaN where there is none
+    seconds: dict[str, float]  # by stage, summed over the epochs
 
     @property
     def epochs(self) -> int:
-        """Epochs that ended."""
         return len(self.numbers["loss"])
-
-    @property
-    def unfinished(self) -> bool:
-        planned = self.settings.get("epochs")
-        return isinstance(planned, int) and self.epochs < planned
 
     @property
     def _scores(self) -> np.ndarray:
@@ -65,57 +59,58 @@ class TrainingRun:
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a folder is that of a training; what is wrong with a folder, others say."""
+    """Return whether a folder is that of a training; a damaged folder is not."""
     try:
-        return _read_config(folder / "config.json").get("command") == "train"
+        return read_config(folder / "config.json").get("command") == "train"
     except (OSError, ValueError):
         return False
 
 
 def load_training(folder: Path) -> TrainingRun:
     """Read the folder of a training, or raise a ValueError or OSError that says what is wrong."""
-    config = _read_config(folder / "config.json")
-    settings = dict(_flat(config.get("settings", {})))
-    words = words_for(settings.get("data"))
-    names = (*words.columns, *NUMBERS)
-    lines = _read_lines(folder / "metrics.jsonl", names, words.score.tested)
+    config = read_config(folder / "config.json")
+    metrics = folder / "metrics.jsonl"
+    records = _read_records(metrics)
+    words = words_for(task_of(config, records.values()))
+    numbers = {
+        name: np.array([number(record, name, where) for where, record in records.items()])
+        for name in (*words.columns, *NUMBERS)
+    }
+    if not np.isfinite(numbers[words.score.tested]).any():
+        raise ValueError(f"{metrics} has no tested epoch yet: there is nothing to draw")
     policy = folder / "policy.json"
     return TrainingRun(
         folder=folder,
         words=words,
         schedule=PolicySchedule.load(policy) if policy.exists() else None,
-        settings=settings,
-        versions=dict(_flat(config.get("versions", {}))),
-        numbers={name: np.array([line[name] for line in lines]) for name in names},
-        seconds=_sum_of(line["seconds"] for line in lines),
-        samples=_read_samples(folder / "samples.npz"),
+        settings=flat(config.get("settings", {})),
+        versions=flat(config.get("versions", {})),
+        numbers=numbers,
+        seconds=_sums(seconds_of(record, where) for where, record in records.items()),
+        samples=read_samples(folder / "samples.npz"),
     )
 
 
-def _read_lines(path: Path, names: tuple[str, ...], needed: str) -> list[dict[str, Any]]:
+def task_of(config: dict[str, Any], records: Iterable[dict[str, Any]]) -> str:
+    """Return the task of a training: the one its config names, else the one its metrics show.
+
+    Versions before 0.2.0 wrote no task.
+    """
+    task = config.get("task")
+    if isinstance(task, str):
+        return task
+    return "detection" if any("test_mAP" in record for record in records) else "classification"
+
+
+def _read_records(path: Path) -> dict[str, dict[str, Any]]:
+    """Return {where it stands: the record of an epoch}."""
     content = path.read_bytes() if path.exists() else b""
-    whole = content[: content.rfind(b"\n") + 1]  # a killed writer may leave half a line
-    numbered = enumerate(whole.splitlines(), 1)
-    lines = [_parse(line, names, f"{path}, line {n}") for n, line in numbered]
-    if not np.isfinite([line[needed] for line in lines]).any():
-        raise ValueError(f"{path} has no tested epoch yet: there is nothing to draw")
-    return lines
+    *lines, _ = content.split(b"\n")  # a killed writer may leave half a line at the end
+    numbered = ((f"{path}, line {n}", line) for n, line in enumerate(lines, 1))
+    return {where: parse_object(line, where) for where, line in numbered}
 
 
-def _parse(line: bytes, names: tuple[str, ...], where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
-    seconds = record.get("seconds", {}) if isinstance(record, dict) else None
-    if not isinstance(seconds, dict):
-        raise ValueError(f"{where} must be an epoch with its seconds, not {str(record)[:60]}")
-    epoch = {name: _number(record.get(name), name, where) for name in names}
-    epoch["seconds"] = {stage: _number(value, stage, where) for stage, value in seconds.items()}
-    return epoch
-
-
-def _sum_of(parts: Any) -> dict[str, float]:
+def _sums(parts: Iterable[dict[str, float]]) -> dict[str, float]:
     total: dict[str, float] = {}
     for part in parts:
         for stage, seconds in part.items():

@@ -1,4 +1,4 @@
-"""What the pages say of a training's score: a classifier's accuracy, a detector's precision."""
+"""How the pages present the score of a training: accuracy, or mean average precision."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddas_gpu.report.numbers import percent, short_percent
-from ddas_gpu.tasks.scores import ACCURACY, PRECISION, Score
+from ddas_gpu.report.parts import Tile
+from ddas_gpu.tasks.facts import ACCURACY, PRECISION, Score
 
 if TYPE_CHECKING:
     from ddas_gpu.report.training_run import TrainingRun
 
 Show = Callable[[float], str]
-Tile = tuple[str, str, str]  # what it is, the number, and a remark
 
 
 @dataclass(frozen=True)
 class ScoreWords:
-    """How a score is told; numbers go by their names in metrics.jsonl."""
+    """How the score of a task is presented; numbers are named as in metrics.jsonl."""
 
     score: Score
     name: str
@@ -60,14 +60,14 @@ AFTER = {"learning_rate": ("learning rate", "{:.3g}".format)}
 CLASSIFIER = ScoreWords(
     score=ACCURACY,
     name="accuracy",
-    headline="{} of the test images are right.",
+    headline="{} of the test images are classified correctly.",
     charts={"Accuracy": {"test_accuracy": "test", "accuracy": "training, augmented"}},
     columns={
         **BEFORE,
         "accuracy": ("training accuracy", _share),
         **TEST_LOSS,
         "test_accuracy": ("test accuracy", _share),
-        "test_top5_accuracy": ("among the first five", _share),
+        "test_top5_accuracy": ("top-5 accuracy", _share),
         **AFTER,
     },
     show=_share,
@@ -83,7 +83,7 @@ DETECTOR = ScoreWords(
     headline="The boxes reach an mAP of {} on the test images.",
     charts={
         "Mean average precision, by overlap": OVERLAPS,
-        "mAP, by the size of things": SIZES,
+        "mAP, by object size": SIZES,
     },
     columns={
         **BEFORE,
@@ -98,11 +98,16 @@ DETECTOR = ScoreWords(
 )
 
 
-def words_for(data: object) -> ScoreWords:
-    """The words for a training on this data set."""
-    return DETECTOR if data == "coco" else CLASSIFIER
+WORDS = {"classification": CLASSIFIER, "detection": DETECTOR}
+
+
+def words_for(task: str) -> ScoreWords:
+    """Return the words for a training of this task."""
+    if task not in WORDS:
+        raise ValueError(f"no report for the task {task!r}; there are: {', '.join(WORDS)}")
+    return WORDS[task]
 
 
 def known(values: np.ndarray) -> np.ndarray:
-    """The epochs, from 0, that have such a number: not every epoch is tested."""
+    """Return the epochs, from 0, that have a value: not every epoch is tested."""
     return np.flatnonzero(np.isfinite(values))

@@ -1,4 +1,4 @@
-"""Writing the pages of runs into their folders."""
+"""Writing the pages of runs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ddas_gpu.files import write_atomically
 
 
 def write_report(run_folder: str | Path) -> Path:
-    """Draw `report.html` into the folder of a run, finished or not; returns its path."""
+    """Write `report.html` into the folder of a run, finished or not; return its path."""
     (report,) = write_reports([Path(run_folder)])
     return report
 
 
 def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -> list[Path]:
-    """Draw the report of each run, and their comparison where there are several.
+    """Write the report of each run, and a comparison if there are several; return the paths.
 
-    All pages are drawn before the first is written: one bad run leaves all files as they were.
+    All pages are made before the first is written: if a run is damaged, no file changes.
     """
-    from ddas_gpu.report import load_run, pages_for
+    from ddas_gpu.report.kinds import load_run, pages_for  # NumPy, which --help does not need
 
     runs = [load_run(folder) for folder in run_folders]
     report_page, comparison_page = pages_for(runs)
@@ -34,6 +34,6 @@ def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -
             raise ValueError(f"{target} is the report of a run: name another file for --out")
         pages[target] = comparison_page(runs)
     for path, page in pages.items():
-        # Names of files need not be text; such characters cannot be written as UTF-8.
+        # File names may hold bytes that are not text, which UTF-8 cannot encode.
         write_atomically(path, page.encode(errors="replace"))
     return list(pages)

@@ -1,1 +1,1 @@
-"""Run folders, and the loop that takes a job to its end."""
+"""Run folders, and the loop that runs any job to its end."""

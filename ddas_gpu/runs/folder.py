@@ -8,54 +8,66 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ddas_gpu.cli.grouped_settings import GroupedSettings
-from ddas_gpu.data import DataSet
 from ddas_gpu.files import write_atomically
-from ddas_gpu.policy import versions
+from ddas_gpu.policy import PolicySchedule, versions
+from ddas_gpu.runs.job import Files, Metrics
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from ddas_gpu.data.file_set import FileSet
-    from ddas_gpu.detection import DetectionSet
-
-    Images = DataSet | FileSet | DetectionSet
-
-CONFIG, POLICY, METRICS = "config.json", "policy.json", "metrics.jsonl"
-CHECKPOINT, SAMPLES = "checkpoint.pt", "samples.npz"
+CONFIG, POLICY, METRICS, CHECKPOINT = "config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"
+SAMPLES = "samples.npz"
+CONFIG_VERSION = 2
 CHECKPOINT_VERSION = 1
-NOUNS = {"search": "search", "train": "training"}  # for what a command does
-
-Settings = TypeVar("Settings", bound=GroupedSettings)
 
 
-def read_config(folder: Path, command: str, kind: type[Settings]) -> Settings:
-    """The settings of the run of `command` in `folder`."""
+def read_config(folder: Path, command: str, name: str) -> dict[str, Any]:
+    """Return the settings of the run of `command` in `folder`; `name` is for messages."""
     path = folder / CONFIG
     if not path.is_file():
         raise ValueError(f"{folder} holds no run to resume: it has no {CONFIG}")
     try:
         content = json.loads(path.read_bytes())
-        if content["command"] != command or content["version"] != 1:
-            raise ValueError(f"a {content['command']} of version {content['version']}")
-        return kind.from_json(content["settings"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        noun = NOUNS[command]
-        raise ValueError(f"{path} is not the configuration of a {noun}: {error}") from None
+        made_by, version = content["command"], content["version"]
+        settings = dict(content["settings"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is not the configuration of a {name}: {error}") from None
+    if made_by != command:
+        raise ValueError(f"{path} is not the configuration of a {name} but of a {made_by}")
+    if version == 1:
+        raise ValueError(
+            f"the run in {folder} was made by ddas_gpu 0.1 and can only be resumed by that; "
+            f"its {POLICY} can still be used"
+        )
+    if version != CONFIG_VERSION:
+        raise ValueError(f"{path} is not the configuration of a {name} but of version {version}")
+    return settings
+
+
+def archive(arrays: dict[str, Any]) -> bytes:
+    """Return arrays as the content of an .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def read_schedule(folder: Path) -> PolicySchedule | None:
+    """Return the schedule that the training in `folder` began with."""
+    path = folder / POLICY
+    return PolicySchedule.load(path) if path.exists() else None
 
 
 class RunFolder:
     """A run's folder, held by this process alone, or by rank 0 for all.
 
-    The lock is on config.json, and the system lets go of it even if the process is killed. Other
-    ranks have it with writes=False: what they are told to write, rank 0 writes.
+    The lock is on config.json, and the system releases it even if the process is killed. Other
+    ranks have it with writes=False: their writes are no-ops.
     """
 
     def __init__(self, path: Path, writes: bool = True) -> None:
@@ -74,23 +86,32 @@ class RunFolder:
             raise ValueError(f"another process is working on {path}") from None
 
     @classmethod
-    def begin(
-        cls, command: str, settings: GroupedSettings, images: Images, write: Callable[[Path], None]
+    def create(
+        cls,
+        path: Path | None,
+        data: str,
+        command: str,
+        task: str,
+        settings: dict[str, Any],
+        files: Files,
     ) -> Self:
-        """A new folder, at --out or at the next free runs/DATA-NUMBER; `write` adds what else the
-        command begins with. If anything goes wrong there is no folder."""
-        path = _new_folder(settings)
+        """Create a folder at `path`, or at the next free runs/DATA-NUMBER.
+
+        config.json and `files` are in it. If anything goes wrong there is no folder.
+        """
+        path = _new_folder(path, data)
         try:
             config = {
-                "version": 1,
+                "version": CONFIG_VERSION,
                 "command": command,
-                "settings": settings.to_json(),
+                "task": task,
+                "settings": settings,
                 "versions": versions(),
             }
             text = json.dumps(config, indent=2, ensure_ascii=False)
             write_atomically(path / CONFIG, f"{text}\n".encode())
-            write_atomically(path / SAMPLES, _samples(images))
-            write(path)
+            for name, content in files.items():
+                write_atomically(path / name, content)
             return cls(path)
         except BaseException:
             shutil.rmtree(path)
@@ -104,8 +125,15 @@ class RunFolder:
             if file is not None:
                 file.close()
 
-    def start_metrics(self, steps: int) -> None:
-        """Keep the lines of the first `steps` steps, and append from there on.
+    def write(self, files: Files) -> None:
+        """Replace files, each atomically."""
+        if not self.writes:
+            return
+        for name, content in files.items():
+            write_atomically(self.path / name, content)
+
+    def start_metrics(self, done: int) -> None:
+        """Keep the first `done` lines, and append from there on.
 
         Steps after the last checkpoint are done again; their lines would be there twice.
         """
@@ -113,15 +141,17 @@ class RunFolder:
             return
         path = self.path / METRICS
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        if len(lines) < steps:
-            raise ValueError(f"{path} has {len(lines)} lines, but {steps} steps were done")
-        if len(lines) > steps:
-            write_atomically(path, b"".join(lines[:steps]))
+        if len(lines) < done:
+            raise ValueError(
+                f"{path} has {len(lines)} lines, but the checkpoint comes after {done}"
+            )
+        if len(lines) > done:
+            write_atomically(path, b"".join(lines[:done]))
         self._metrics = open(path, "ab")
 
-    def add_metrics(self, metrics: dict[str, Any]) -> None:
-        """One line; it reaches the system at once, so a killed process does not lose it."""
-        if self._metrics is None:
+    def add_metrics(self, metrics: Metrics | None) -> None:
+        """Append a line, if there is one; it is flushed, so a killed process does not lose it."""
+        if self._metrics is None or metrics is None:
             return
         self._metrics.write(json.dumps(metrics).encode() + b"\n")
         self._metrics.flush()
@@ -137,7 +167,7 @@ class RunFolder:
         write_atomically(self.path / CHECKPOINT, buffer.getvalue())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The last checkpoint; None if the run was stopped before the first."""
+        """Return the last checkpoint; None if the run was stopped before the first."""
         path = self.path / CHECKPOINT
         if not path.exists():
             return None
@@ -155,11 +185,10 @@ class RunFolder:
         return state
 
 
-def _new_folder(settings: GroupedSettings) -> Path:
-    path = settings.run.out
+def _new_folder(path: Path | None, data: str) -> Path:
     if path is None:
         for number in itertools.count(1):
-            path = Path("runs") / f"{settings.data.data}-{number}"
+            path = Path("runs") / f"{data}-{number}"
             try:
                 path.mkdir(parents=True)
                 return path
@@ -171,27 +200,10 @@ def _new_folder(settings: GroupedSettings) -> Path:
 
 
 def check_free(path: Path) -> None:
-    """A ValueError if a new run must not be written to `path`."""
+    """Raise a ValueError if a new run must not be written to `path`."""
     if (path / CONFIG).exists():
         raise ValueError(
             f"{path} already holds a run: add --resume to go on with it, or name another --out"
         )
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} exists and is not an empty folder: name another --out")
-
-
-def _samples(train: Images, count: int = 8) -> bytes:
-    """Up to eight clean training images, evenly spread, for the report."""
-    indices = np.linspace(0, len(train) - 1, min(count, len(train))).astype(int)
-    batch = train.batch(indices, np.random.default_rng(0))
-    if isinstance(batch, tuple):  # with boxes
-        from ddas_gpu.detection.samples import sample_arrays
-
-        arrays = sample_arrays(batch, train.class_names)
-    else:
-        labels = train.labels[indices]
-        names = np.array([train.class_names[label] for label in labels])
-        arrays = {"images": torch.as_tensor(batch).cpu(), "labels": labels, "names": names}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()

@@ -12,11 +12,11 @@ class RateSettings(Protocol):
     lr_steps: tuple[int, ...]
 
 
-def learning_rate(settings: RateSettings, step: int, total: int, an_epoch: int) -> float:
-    """The rate of a step, of `total` steps with `an_epoch` of them in an epoch.
+def learning_rate(settings: RateSettings, step: int, total: int, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step, one of `total`.
 
-    "cosine" goes from --lr to 0 along a cosine; "step" falls by a tenth at each of --lr-steps.
+    "cosine" goes from --lr to 0 along a cosine; "step" multiplies by 0.1 at each of --lr-steps.
     """
     if settings.lr_schedule == "cosine":
         return 0.5 * settings.lr * (1 + math.cos(math.pi * step / total))
-    return settings.lr * 0.1 ** sum(step // an_epoch >= fall for fall in settings.lr_steps)
+    return settings.lr * 0.1 ** sum(step // steps_per_epoch >= epoch for epoch in settings.lr_steps)

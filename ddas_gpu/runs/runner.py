@@ -1,4 +1,4 @@
-"""Carrying a search out: step, write it down, checkpoint, and stop in good order when asked to."""
+"""The loop that runs a job: step, log, checkpoint, and stop cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import Any
 
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.distributed.agreement import digest, require_same
-from ddas_gpu.distributed.ranks import Ranks, in_touch
-from ddas_gpu.runs.folder import POLICY, RunFolder
+from ddas_gpu.distributed.agreement import require_same
+from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.job import Job
 from ddas_gpu.runs.progress import Progress
-from ddas_gpu.search.algorithm import Search
 
 
 class Interrupts:
@@ -45,74 +44,72 @@ class Interrupts:
 
 
 def agreed(ranks: Ranks, received: signal.Signals | None) -> signal.Signals | None:
-    """A signal that any rank has received: all must stop after the same step."""
+    """Return a signal that any rank has received: all must stop after the same step."""
     number = ranks.largest(received or 0)
     return signal.Signals(number) if number else None
 
 
-def carry_out(search: Search, folder: RunFolder) -> signal.Signals | None:
-    """Search to the end and write the policy; or return the signal that came before."""
-    ranks = search.ranks
-    data = search.fingerprints()
-    seconds = search.settings.run.checkpoint_seconds
+def run_to_end(job: Job, folder: RunFolder, checkpoint_seconds: float) -> signal.Signals | None:
+    """Run a job to its end and write its files; or return the signal that stopped it."""
+    ranks, images = job.ranks, job.fingerprints()
 
     def checkpoint() -> float:
-        folder.save_checkpoint({"data": data, "search": search.state_dict()})
+        folder.save_checkpoint({"data": images, job.name: job.state_dict()})
         return time.monotonic()
 
     with ranks.together():
-        restore(search, "search", folder, data)
-        folder.start_metrics(search.steps)
+        restore(job, folder, images)
+        folder.start_metrics(job.lines)
         last = checkpoint()
-    require_same(ranks, {"numbers of steps in its checkpoint": search.steps})
-    ranks.copy_from_first(search.model.state_dict().values())
-    stream = None if ranks.first else io.StringIO()
-    total, an_epoch = search.total_steps, search.steps_per_epoch
-    progress = Progress(search.space, search.steps, total, an_epoch, stream)
+    require_same(ranks, {"numbers of steps in its checkpoint": job.steps})
+    job.start()
     received = None
-    with Interrupts() as interrupts, progress:
-        while not search.finished and received is None:
-            with in_touch():
-                metrics = search.step()
-            folder.add_metrics(metrics)
-            progress.update(metrics, search.parameters.op_probabilities)
-            end_of_epoch = search.steps % search.steps_per_epoch == 0
-            if end_of_epoch:
-                require_same_state(search)
-            if end_of_epoch or time.monotonic() - last >= seconds:
+    with Interrupts() as interrupts, _progress(job) as progress:
+        while job.steps < job.total_steps and received is None:
+            end_of_epoch = advance(job, folder)
+            progress.update(job.status())
+            if end_of_epoch or time.monotonic() - last >= checkpoint_seconds:
                 last = checkpoint()
-            received = agreed(ranks, interrupts.received)
-        if not search.finished:
+            if job.may_stop:
+                received = agreed(ranks, interrupts.received)
+        if job.steps < job.total_steps:
             checkpoint()
             return received
     if folder.writes:
-        search.schedule().save(folder.path / POLICY)
+        folder.write(job.final_files())
     return None
 
 
-def restore(run: Any, part: str, folder: RunFolder, data: list[int]) -> None:
-    """Let a search or a training go on from the last checkpoint, if there is one.
+def _progress(job: Job) -> Progress:
+    stream = None if job.ranks.first else io.StringIO()
+    counts = job.total_steps, job.steps_per_epoch, job.images_per_step
+    return Progress(job.steps, *counts, stream)
 
-    part: what its state is called there. data: the fingerprints of the images.
+
+def advance(job: Job, folder: RunFolder) -> bool:
+    """Do one step and log it; return whether it was the last of an epoch."""
+    folder.add_metrics(job.step())
+    if job.steps % job.steps_per_epoch:
+        return False
+    metrics = job.finish_epoch()
+    if folder.writes:
+        folder.write(job.epoch_files())
+    folder.add_metrics(metrics)
+    return True
+
+
+def restore(job: Job, folder: RunFolder, images: list[int]) -> None:
+    """Load the last checkpoint into a job, if there is one.
+
+    images: their fingerprints now.
     """
     state = folder.load_checkpoint()
     if state is None:
         return
-    if not {"data", part} <= state.keys():
-        raise ValueError(f"the checkpoint in {folder.path} is not one of a {part}")
-    if state["data"] != data:
+    if not {"data", job.name} <= state.keys():
+        raise ValueError(f"the checkpoint in {folder.path} is not one of a {job.name}")
+    if state["data"] != images:
         raise ValueError(
             f"the run in {folder.path} was started with other images than there are now"
         )
-    run.load_state_dict(state[part])
-
-
-def require_same_state(search: Search) -> None:
-    """All ranks have taken the same steps, bit by bit; if not, the last checkpoint is the last
-    thing to trust."""
-    if search.ranks.count == 1:
-        return
-    alpha = digest(search.parameters.alpha_tp, search.parameters.alpha_o)
-    facts = {"policy parameters (α)": alpha, "weights": digest(*search.weights)}
-    when = f" after epoch {search.steps // search.steps_per_epoch}"
-    require_same(search.ranks, facts, when)
+    job.load_state_dict(state[job.name])

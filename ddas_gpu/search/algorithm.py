@@ -8,28 +8,27 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from ddas_gpu import streams
-from ddas_gpu.data import DataSet
+from ddas_gpu.cli.settings import FREE_TO_CHANGE
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.models.synced_batch_norm import sync_batch_norm
+from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.steps import StepBatches, order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.learning_rates import learning_rate
 from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
-from ddas_gpu.search.settings import FREE_TO_CHANGE, SearchSettings
+from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
-from ddas_gpu.tasks.task import Versions, task_for
-
-if TYPE_CHECKING:
-    from ddas_gpu.detection import DetectionSet
+from ddas_gpu.tasks.task import Task, Versions, open_task
 
 
 def rewards(dots: torch.Tensor) -> torch.Tensor:
@@ -52,24 +51,33 @@ class Search:
         self,
         settings: SearchSettings,
         space: SearchSpace,
-        train: DataSet | DetectionSet,
-        validation: DataSet | DetectionSet,
+        task: Task,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
     ) -> None:
-        self.settings, self.space = settings, space
-        self.train, self.validation = train, validation
+        self.settings, self.space, self.task = settings, space, task
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
-        training, at_start = settings.training, settings.run.ranks
-        self.share = ranks.share("--batch", training.batch, at_start)
-        self.val_share = ranks.share("--val-batch", training.val_batch, at_start)
-        self.steps_per_epoch = len(train) // self.share.whole
-        self.total_steps = settings.training.epochs * self.steps_per_epoch
-        self.task = task_for(settings, train, validation, self.device, ranks)
+        self.train, self.validation = task.search_sets()
+        training = settings.training
+        self.batches = self._steps(
+            task.clean_feed(self.train, training=True),
+            "--batch-size",
+            training.batch_size,
+            self.seed,
+        )
+        self.validation_batches = self._steps(
+            task.clean_feed(self.validation, training=False),
+            "--val-batch-size",
+            training.val_batch_size,
+            streams.number(self.seed, Stream.VALIDATION_ORDER),
+        )
+        self.steps_per_epoch = self.batches.per_epoch
+        self.total_steps = training.epochs * self.steps_per_epoch
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
-        self.model = self.task.build_model().train().to(memory_format=torch.channels_last)
+        model = task.build_model(self.train.class_names)
+        self.model = model.train().to(memory_format=torch.channels_last)
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -89,6 +97,21 @@ class Search:
         )
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
+
+    def _steps(self, feed: Feed, flag: str, batch_size: int, seed: int) -> StepBatches:
+        """Return this rank's batches, of a random order for each pass over the images."""
+        ranks, settings = self.ranks, self.settings
+        size = ranks.batch_size(flag, batch_size, settings.run.ranks)
+        order = order_for(len(feed.source), size, seed, ranks.rank, ranks.count, flag)
+        workers = settings.data.workers or settings.run.threads
+        return StepBatches(feed, order, self.device.type, workers)
+
+    @property
+    def images_per_step(self) -> int:
+        """On all ranks: each version of the training batch, and the validation batch."""
+        sizes = self.batches.order.batch_size, self.validation_batches.order.batch_size
+        versions = self.settings.policy.policies + 1
+        return (versions * sizes[0] + sizes[1]) * self.ranks.count
 
     @property
     def finished(self) -> bool:
@@ -116,7 +139,7 @@ class Search:
             gradient.add(name, part)
         watch.lap("gradients", wait=False)
         # Read while the gradient is on its way.
-        validation_batch = self.validation_batch(step)
+        validation_batch = self.task.validation_inputs(self.validation_batches.batch(step))
         watch.lap("validation", wait=False)
         self.descend(gradient.result(), learning_rate)
         watch.lap("gradients")
@@ -148,35 +171,16 @@ class Search:
             "rewards": reward.tolist(),
             "learning_rate": learning_rate,
             "seconds": watch.seconds,
-            "images": len(versions.inputs) * self.share.whole + self.val_share.whole,
+            "images": self.images_per_step,
         }
 
     def versions(self, step: int, policies: np.ndarray, watch: Stopwatch) -> Versions:
-        """The clean batch of a step and its version under each policy, ready for the network."""
-        clean = self.training_batch(step)
+        """Return the clean batch of a step and its version under each policy."""
+        clean = self.batches.batch(step)
         watch.lap("data")
-        signs = streams.number(self.seed, Stream.SIGNS, step)
-        holes = streams.generator(self.seed, Stream.HOLES, step)
-        versions = self.task.versions(clean, policies, self.space, signs, holes, self.share)
+        versions = self.task.versions(clean, policies, self.space)
         watch.lap("augment")
         return versions
-
-    def training_batch(self, step: int) -> Any:
-        """The clean batch of a step, as the task has it: images with labels, or with boxes."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        order = streams.generator(self.seed, Stream.TRAINING_ORDER, epoch)
-        indices = batch_of(order, len(self.train), place, self.share.whole)
-        crops = streams.generator(self.seed, Stream.CROPS, step)
-        return self.task.clean_batch(indices, crops, self.share)
-
-    def validation_batch(self, step: int) -> tuple[torch.Tensor, Any]:
-        """Inputs and targets of a step's validation images."""
-        size = self.val_share.whole
-        cycle, place = divmod(step, len(self.validation) // size)
-        order = streams.generator(self.seed, Stream.VALIDATION_ORDER, cycle)
-        indices = batch_of(order, len(self.validation), place, size)
-        crops = streams.generator(self.seed, Stream.CROPS, step)
-        return self.task.validation_batch(indices[self.val_share.rows], crops)
 
     def over_all_ranks(
         self, losses: torch.Tensor, unchanged: torch.Tensor
@@ -270,11 +274,6 @@ class Search:
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
 
 
-def batch_of(order: np.random.Generator, count: int, place: int, size: int) -> np.ndarray:
-    """Batch number `place` of a random order of `count` images."""
-    return order.permutation(count)[place * size : (place + 1) * size]
-
-
 class Stopwatch:
     """Seconds by stage. On a GPU it waits for the work to be done, or it would time nothing."""
 
@@ -290,3 +289,14 @@ class Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
+
+
+def open_search(
+    settings: SearchSettings,
+    space: SearchSpace | None = None,
+    device: torch.device | str = "cpu",
+    ranks: Ranks = ALONE,
+) -> Search:
+    """Return a search on the data set of its settings; without a space on theirs."""
+    task = open_task(settings, device, ranks)
+    return Search(settings, space or settings.search_space(), task, device, ranks)

@@ -1,89 +1,206 @@
-"""The search's task for images with one label each."""
+"""Images with one label each."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ddas_gpu import ops
-from ddas_gpu.data import DataSet, Normalise, cutout_holes
-from ddas_gpu.distributed.shares import Share
+from ddas_gpu import ops, streams
+from ddas_gpu.data import splits
+from ddas_gpu.data.decoding import read_images, to_size
+from ddas_gpu.data.opening import readable
+from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, require_same_classes
+from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
-from ddas_gpu.models.retinanet import RetinaNet
-from ddas_gpu.search.settings import SearchSettings
+from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
+from ddas_gpu.pipelines.steps import spread
+from ddas_gpu.pipelines.transform import make_transform
+from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
-from ddas_gpu.tasks.task import Versions
+from ddas_gpu.streams import Stream
+from ddas_gpu.tasks.evaluation import evaluate
+from ddas_gpu.tasks.facts import FACTS
+from ddas_gpu.tasks.task import Task, Versions
+
+STATISTICS = 256  # files that the mean and the deviation of a search are taken from
+SAMPLES = 8
 
 
-class CleanBatch(NamedTuple):
-    images: torch.Tensor  # uint8 (B, H, W, 3), cropped and flipped
-    labels: torch.Tensor
+class Classification(Task):
+    """Every version of a batch has the batch's labels."""
 
+    facts = FACTS["classification"]
+    measured = ("accuracy",)
 
-class Classification:
-    """A `Task`; every version of a batch has the batch's labels."""
+    def search_sets(self) -> tuple[Labelled, Labelled]:
+        data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
+        source = self._open(data.root)
+        other = None if data.val_root is None else self._open(data.val_root)
+        if other is not None:
+            require_same_classes(source, other, f"--val-root {data.val_root}")
+        even = data.classes is not None
+        if even:
+            kept = splits.some_classes(source.class_names, data.classes, generator)
+            source = splits.of_classes(source, kept)
+            other = None if other is None else splits.of_classes(other, kept)
+        sizes = (data.train_images, data.val_images)
+        if other is None:
+            train, val = splits.stratified_sets(source, sizes, generator, even)
+        else:
+            (train,) = splits.stratified_sets(source, sizes[:1], generator, even)
+            (val,) = splits.stratified_sets(other, sizes[1:], generator, even)
+        train, val = self._decoded(train), self._decoded(val)
+        self.use_statistics(train)
+        return train, val
 
-    loss = staticmethod(F.cross_entropy)
+    def use_statistics(self, train: Labelled) -> None:
+        """Normalise with the mean and the deviation of these images; of files, of some of them."""
+        if isinstance(train, ImageFiles):
+            chosen = [train.files[i] for i in spread(len(train), STATISTICS)]
+            self._statistics = channel_statistics(read_images(chosen, self.data.image_size))
+        else:
+            self._statistics = channel_statistics(train.images)
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        train: DataSet,
-        validation: DataSet,
-        device: torch.device,
-    ) -> None:
-        self.train, self.validation, self.device = train, validation, device
-        self.model_name, self.cutout = settings.training.model, settings.data.cutout
-        self.normalise = Normalise(train.images)
+    def _open(self, root: Path | None) -> Labelled:
+        return self.spec.reader.search_images(self.root_of(root), self.data.image_size)
 
-    def build_model(self) -> nn.Module:
-        model = build(self.model_name, len(self.train.class_names))
-        if isinstance(model, RetinaNet):
-            raise ValueError(f"--model {self.model_name} is a detector: it needs --data coco")
-        return model.to(self.device)
+    def _decoded(self, source: Labelled) -> Labelled:
+        """Decode files now, into memory, unless they are to be decoded for each batch."""
+        size, from_files = self.data.image_size, isinstance(source, ImageFiles)
+        if self.data.decode == "each":
+            if not from_files:
+                raise ValueError(f"--decode each needs image files; {self.data.data} has none here")
+            return readable(source, "stop")
+        if self.data.crop == "pad":
+            images = read_images(source.files) if from_files else source.images
+            return in_memory(source, to_size(images, size))
+        # Twice the size leaves a random crop enough to choose from.
+        images = read_images(source.files, 2 * size) if from_files else source.images
+        return in_memory(source, list(images))
 
-    def clean_batch(
-        self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None
-    ) -> CleanBatch:
-        rows = (share or Share.of_all(len(indices))).rows
-        images = self.train.batch(indices, generator, rows)
-        labels = self.train.labels[indices[rows]]
-        return CleanBatch(self._to_device(images), self._to_device(labels))
+    def training_sets(self) -> tuple[Labelled, Labelled]:
+        data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
+        root = self.root_of(data.root)
+        test_root = None if data.test_root is None else self.root_of(data.test_root)
+        train, test = self.spec.reader.training_images(root, test_root, data.image_size)
+        if data.svhn_extra:
+            train = with_extra(train, root)
+        require_same_classes(train, test, "the test images")
+        train = splits.stratified_share(train, data.train_share, generator)
+        test = splits.stratified_share(test, data.test_share, generator)
+        sets = []
+        for source in (train, test):
+            if not self.spec.from_files:
+                from_files = isinstance(source, ImageFiles)
+                images = read_images(source.files) if from_files else source.images
+                source = in_memory(source, to_size(images, data.image_size))
+            elif data.bad_files != "trust":
+                source = readable(source, data.bad_files)
+            sets.append(source)
+        return sets[0], sets[1]
 
-    def versions(
-        self,
-        batch: CleanBatch,
-        policies: np.ndarray,
-        space: SearchSpace,
-        seed: int,
-        generator: np.random.Generator,
-        share: Share | None = None,
-    ) -> Versions:
-        share = share or Share.of_all(len(batch.images))
-        pixels = ops.versions(batch.images, policies, space, seed=seed, samples=share.places)
-        inputs = self.normalise(pixels)
-        if self.cutout:
-            height, width = pixels.shape[2:4]
-            holes = cutout_holes(share.whole, height, width, self.cutout, generator)
-            inputs.masked_fill_(holes[share.rows].to(self.device), 0.0)
+    def clean_feed(self, source: Labelled, *, training: bool) -> LabelFeed:
+        mean, std = self._statistics
+        rotate90 = self.data.sanity_check == "rotate90" and not training
+        options = {"mean": mean, "std": std, "rotate90": rotate90}
+        return self._feed(source, training, options, clean=True)
+
+    def model_feed(
+        self, source: Labelled, *, training: bool, schedule: PolicySchedule | None = None
+    ) -> LabelFeed:
+        options: dict[str, Any] = {}
+        if not training:
+            output = self._training_output  # test images are normalised as the training images
+            options = {"mean": output.mean, "std": output.std}
+        feed = self._feed(
+            source,
+            training,
+            options,
+            schedule=schedule,
+            total_epochs=self.settings.training.epochs,
+        )
+        if training:
+            self._training_output = feed.transform.output
+        return feed
+
+    def _feed(
+        self, source: Labelled, training: bool, options: dict[str, Any], **feed: Any
+    ) -> LabelFeed:
+        data = self.data
+        transform = make_transform(
+            source,
+            size=data.image_size,
+            crop=data.crop,
+            padding=data.padding,
+            flip=data.flip,
+            cutout=data.cutout,
+            **options,
+        )
+        return LabelFeed(source, transform, training=training, seed=self.seed, **feed)
+
+    def samples(self, source: Labelled) -> dict[str, Any]:
+        """Return up to eight images, evenly spread, without a policy."""
+        chosen = source.subset(spread(len(source), SAMPLES))
+        transform = make_transform(chosen, size=self.data.image_size, crop=self.data.crop)
+        feed = LabelFeed(chosen, transform, training=False, clean=True)
+        batches = feed.on_host(Order(len(chosen), len(chosen), shuffle=False), "cpu", None)
+        batches.seek(0)
+        names = [source.class_names[label] for label in chosen.labels]
+        return {
+            "images": batches.next().images.numpy(),
+            "labels": chosen.labels,
+            "names": np.array(names),
+        }
+
+    def build_model(self, class_names: tuple[str, ...]) -> nn.Module:
+        self.require_own_model()
+        return build(self.settings.training.model, len(class_names)).to(self.device)
+
+    def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
+        key = draws.sign_key(self.seed, batch.epoch)
+        pixels = ops.versions(batch.images, policies, space, seed=key, samples=batch.samples)
+        inputs = normalise(pixels, *self._statistics)
+        if batch.holes is not None:
+            cut_holes(inputs, batch.holes, self.data.cutout)
         return Versions(inputs, batch.labels, unchanged(pixels))
 
-    def validation_batch(
-        self, indices: np.ndarray, generator: np.random.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Normalised and nothing else: no policy, no flip, no Cutout."""
-        images = self.validation.batch(indices, generator)
-        inputs = self.normalise(self._to_device(images))
-        return inputs, self._to_device(self.validation.labels[indices])
+    def validation_inputs(self, batch: CleanBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        return normalise(batch.images, *self._statistics), batch.labels
 
-    def _to_device(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(array).to(self.device)
+    def training_inputs(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        return batch.images, batch.labels
+
+    def loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        smoothing = getattr(self.settings.training, "label_smoothing", 0.0)
+        return F.cross_entropy(outputs, labels, label_smoothing=smoothing)
+
+    def measure(self, outputs: torch.Tensor, labels: torch.Tensor) -> list[torch.Tensor]:
+        return [(outputs.argmax(1) == labels).double().mean()]
+
+    def test(
+        self,
+        model: nn.Module,
+        weights: dict[str, torch.Tensor],
+        batches: Iterable[Batch],
+        source: Labelled,
+    ) -> dict[str, float]:
+        return evaluate(model, batches, weights, self.ranks)
+
+
+def in_memory(source: Labelled, images: Any) -> ImageArrays:
+    """Return a source with its images decoded."""
+    return ImageArrays(images, source.labels, source.class_names, source.members())
 
 
 def unchanged(pixels: torch.Tensor) -> torch.Tensor:
-    """(L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
+    """Return (L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
     return (pixels[1:] == pixels[:1]).flatten(1).all(1).cpu()

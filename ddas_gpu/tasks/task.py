@@ -1,23 +1,33 @@
-"""What the search must know about the task that a network learns: classification or detection.
+"""What the search and the training must know about the task that a network learns.
 
-Algorithm 1 itself is the same for all tasks; it is in `ddas_gpu.search.algorithm`.
+Nobody else asks which task it is: Algorithm 1 (`search.algorithm`) and the training loop
+(`train.loop`) call these methods. A new task is one file with a `Task`, and its facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from ddas_gpu.data.catalog import find_data
+from ddas_gpu.data.opening import find_root
+from ddas_gpu.distributed.ranks import ALONE, Ranks
+from ddas_gpu.models.registry import task_of
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import SearchSpace
+from ddas_gpu.tasks.facts import TaskFacts
+
 if TYPE_CHECKING:
-    from ddas_gpu.distributed.ranks import Ranks
-    from ddas_gpu.distributed.shares import Share
-    from ddas_gpu.search.settings import SearchSettings
-    from ddas_gpu.space import SearchSpace
+    from ddas_gpu.data.sources import Source
+    from ddas_gpu.pipelines.feed import Feed
 
 
 @dataclass(frozen=True)
@@ -29,56 +39,116 @@ class Versions:
     unchanged: torch.Tensor  # (L̂,) bool: policies that left the batch as it is, to the byte
 
 
-class Task(Protocol):
-    """Batches, augmentation and loss of a task."""
+class Task(ABC):
+    """Data, network, loss and score of a task, for one run.
 
-    loss: Callable[[Any, Any], torch.Tensor]
-    """loss(model(inputs), targets)"""
+    settings: those of the search or of the training; a task reads the groups both share.
+    """
 
-    def build_model(self) -> nn.Module:
-        """A new network, on the device."""
-        ...
+    facts: TaskFacts
+    measured: tuple[str, ...] = ()
+    """What is measured of a training batch beside its loss."""
 
-    def clean_batch(
-        self, indices: np.ndarray, generator: np.random.Generator, share: Share | None = None
-    ) -> Any:
-        """Training images under the standard transform up to the policy, with what is in them.
+    def __init__(
+        self, settings: Any, device: torch.device | str = "cpu", ranks: Ranks = ALONE
+    ) -> None:
+        self.settings, self.device, self.ranks = settings, torch.device(device), ranks
+        self.data, self.seed = settings.data, settings.run.seed
+        self.spec = find_data(settings.data.data)
 
-        With a share only that part of the batch of all `indices`.
+    def root_of(self, root: Path | None) -> Path | None:
+        """Return the folder of the data set; None for data that has none."""
+        if not self.spec.reader.layout:
+            return root
+        return find_root(self.spec.name, root, self.spec.reader.layout)
+
+    # The data.
+
+    @abstractmethod
+    def search_sets(self) -> tuple[Source, Source]:
+        """Return the training and the validation images of a search, disjoint."""
+
+    @abstractmethod
+    def training_sets(self) -> tuple[Source, Source]:
+        """Return the training and the test images of a training."""
+
+    @abstractmethod
+    def clean_feed(self, source: Any, *, training: bool) -> Feed:
+        """Return the feed of uint8 images; `training` crops and flips them at random."""
+
+    @abstractmethod
+    def model_feed(
+        self, source: Any, *, training: bool, schedule: PolicySchedule | None = None
+    ) -> Feed:
+        """Return the feed of batches for the network."""
+
+    @abstractmethod
+    def samples(self, source: Any) -> dict[str, Any]:
+        """Return a few images as the arrays of samples.npz, for the report."""
+
+    # The network.
+
+    @abstractmethod
+    def build_model(self, class_names: tuple[str, ...]) -> nn.Module:
+        """Return a new network, on the device."""
+
+    @abstractmethod
+    def versions(self, batch: Any, policies: np.ndarray, space: SearchSpace) -> Versions:
+        """Return a clean batch and its version under each policy (L̂, N_o), for the network.
+
+        Signs and places are drawn from (seed, epoch, sample). What the standard transform draws
+        after the policy is drawn once and shared by all versions.
         """
-        ...
 
-    def versions(
+    @abstractmethod
+    def validation_inputs(self, batch: Any) -> tuple[torch.Tensor, Any]:
+        """Return inputs (B, 3, H, W) and targets of a clean batch without a policy."""
+
+    @abstractmethod
+    def training_inputs(self, batch: Any) -> tuple[torch.Tensor, Any]:
+        """Return inputs (B, 3, H, W) and targets of a batch of `model_feed`."""
+
+    @abstractmethod
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        """Return the loss of outputs = model(inputs)."""
+
+    def measure(self, outputs: Any, targets: Any) -> list[torch.Tensor]:
+        """Return the numbers of `measured`, float64, means over the batch."""
+        return []
+
+    @abstractmethod
+    def test(
         self,
-        batch: Any,
-        policies: np.ndarray,
-        space: SearchSpace,
-        seed: int,
-        generator: np.random.Generator,
-        share: Share | None = None,
-    ) -> Versions:
-        """A clean batch and its version under each policy (L̂, N_o), through the whole transform.
+        model: nn.Module,
+        weights: dict[str, torch.Tensor],
+        batches: Iterable[Any],
+        source: Any,
+    ) -> dict[str, float]:
+        """Test `model` with `weights`: return test_loss, the score and more for metrics.jsonl.
 
-        Signs and places come from the seed; what the standard transform draws after the policy,
-        once for all versions, from the generator. `share` is that of the clean batch.
+        batches: every image of `source` once, on one of the ranks. All ranks test together. The
+        model's own weights and its mode stay as they are.
         """
-        ...
 
-    def validation_batch(
-        self, indices: np.ndarray, generator: np.random.Generator
-    ) -> tuple[torch.Tensor, Any]:
-        """Inputs (B, 3, H, W) and targets of validation images, which no policy touches."""
-        ...
+    def require_own_model(self) -> None:
+        """Raise a ValueError if --model names a network of another task."""
+        name = self.settings.training.model
+        task = task_of(name)
+        if task is not None and task != self.facts.name:
+            raise ValueError(
+                f"--model {name} is for {task}, but --data {self.spec.name} is for "
+                f"{self.facts.name}"
+            )
 
 
-def task_for(
-    settings: SearchSettings, train: Any, validation: Any, device: torch.device, ranks: Ranks
-) -> Task:
-    """The task that these images are for."""
-    if settings.data.data == "coco":
-        from ddas_gpu.tasks.detection import Detection
+# The module of each task, which has a class `Task…` named here.
+TASKS = {
+    "classification": ("ddas_gpu.tasks.classification", "Classification"),
+    "detection": ("ddas_gpu.tasks.detection", "Detection"),
+}
 
-        return Detection(settings, train, validation, device, ranks)
-    from ddas_gpu.tasks.classification import Classification
 
-    return Classification(settings, train, validation, device)
+def open_task(settings: Any, device: torch.device | str = "cpu", ranks: Ranks = ALONE) -> Task:
+    """Return the task that the data set of these settings is for."""
+    module, name = TASKS[find_data(settings.data.data).task]
+    return getattr(import_module(module), name)(settings, device, ranks)

@@ -15,14 +15,29 @@ from ddas_gpu import streams
 from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
 from ddas_gpu.errors import Diverged
 from ddas_gpu.models.synced_batch_norm import sync_batch_norm
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.steps import EvaluationBatches, StepBatches, order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.learning_rates import learning_rate
+from ddas_gpu.space import check_space
 from ddas_gpu.streams import Stream
-from ddas_gpu.tasks.training_task import TrainingTask
+from ddas_gpu.tasks.task import Task, open_task
 from ddas_gpu.train.moving_average import MovingAverage
 from ddas_gpu.train.settings import TrainSettings
 
 STEPS_BETWEEN_CHECKS = 50  # of the loss on a GPU, where reading it means waiting
+
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+USUAL_HALF = {"cpu": "bf16", "cuda": "fp16"}
+
+
+def mixed_precision(amp: str, device: torch.device) -> tuple[bool, torch.dtype]:
+    """Return whether --amp computes in 16 bits on this device, and in which type."""
+    usual = USUAL_HALF[device.type]
+    if amp in HALF:
+        return True, HALF[amp]
+    return amp == "on" or (amp == "auto" and device.type == "cuda"), HALF[usual]
 
 
 class Training:
@@ -36,7 +51,7 @@ class Training:
         self,
         settings: TrainSettings,
         schedule: PolicySchedule | None,
-        task: TrainingTask,
+        task: Task,
         device: torch.device | str = "cpu",
         ranks: Ranks = ALONE,
     ) -> None:
@@ -44,11 +59,16 @@ class Training:
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
         training = settings.training
-        self.steps_per_epoch = task.steps_per_epoch
+        if schedule is not None:
+            check_space(schedule.space, task.facts.has_boxes, f"--policy {settings.policy.policy}")
+        self.train, self.tested = task.training_sets()
+        self.batches, self.test_batches = self._open_batches()
+        self.steps_per_epoch = self.batches.per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
-        self.model = task.build_model().train().to(memory_format=torch.channels_last)
+        model = task.build_model(self.train.class_names)
+        self.model = model.train().to(memory_format=torch.channels_last)
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
         self.optimizer = torch.optim.SGD(
@@ -59,17 +79,33 @@ class Training:
         )
         decay = training.moving_average
         self.average = MovingAverage(self.model, decay) if decay else None
-        self.mixed = training.mixed_precision == "on" or (
-            training.mixed_precision == "auto" and self.device.type == "cuda"
-        )
-        # float16 needs its loss scaled; CPUs compute in bfloat16, whose range is float32's.
-        self.half = torch.float16 if self.device.type == "cuda" else torch.bfloat16
+        self.mixed, self.half = mixed_precision(training.amp, self.device)
+        # The range of float16 is small: its loss is scaled. That of bfloat16 is float32's.
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=self.mixed and self.half is torch.float16
         )
         self.steps = 0  # done so far
         self.best: dict[str, Any] | None = None  # epoch and score of the best test so far
         self._start_epoch()
+
+    def _open_batches(self) -> tuple[StepBatches, EvaluationBatches]:
+        task, settings, ranks = self.task, self.settings, self.ranks
+        feed = task.model_feed(self.train, training=True, schedule=self.schedule)
+        size = ranks.batch_size("--batch-size", settings.training.batch_size, settings.run.ranks)
+        order = order_for(len(self.train), size, self.seed, ranks.rank, ranks.count)
+        workers = settings.data.workers or settings.run.threads
+        test = task.model_feed(self.tested, training=False)
+        blocks = Order(
+            len(self.tested),
+            settings.training.test_batch_size,
+            shard_id=ranks.rank,
+            num_shards=ranks.count,
+            shuffle=False,
+        )
+        device = self.device.type
+        return StepBatches(feed, order, device, workers), EvaluationBatches(
+            test, blocks, device, workers
+        )
 
     def _start_epoch(self) -> None:
         # Sums over the steps of an epoch, on the device: reading them would mean waiting.
@@ -100,7 +136,7 @@ class Training:
         """One step of SGD."""
         start = time.perf_counter()
         self.ranks.seed_network(self.seed, self.steps)
-        images, targets = self.task.batch(self.steps)
+        images, targets = self.task.training_inputs(self.batches.batch(self.steps))
         images = images.contiguous(memory_format=torch.channels_last)
         ready = time.perf_counter()
         with in_touch():
@@ -128,10 +164,10 @@ class Training:
             group["lr"] = self.learning_rate(self.steps)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
-        longest = self.settings.training.longest_gradient
-        if longest:
+        largest = self.settings.training.clip_grad_norm
+        if largest:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), longest)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:
@@ -159,7 +195,7 @@ class Training:
     def finish_epoch(self) -> dict[str, Any]:
         """Test after the last step of an epoch; what there is to tell, as in metrics.jsonl."""
         self.require_finite()
-        epoch, score = self.epoch - 1, self.task.score
+        epoch, score = self.epoch - 1, self.task.facts.score
         last = self.epoch == self.settings.training.epochs
         due = self.epoch % self.settings.training.evaluate_every == 0
         tested = self._test(epoch) if due or last else {}
@@ -174,26 +210,26 @@ class Training:
             "apply_probability": self.apply_probability(epoch),
             "learning_rate": self.learning_rate(self.steps - 1),
             "seconds": self.seconds,
-            "images": self.steps_per_epoch * self.images_a_step,
+            "images": self.steps_per_epoch * self.images_per_step,
         }
         self._start_epoch()
         return line
 
     @property
-    def images_a_step(self) -> int:
+    def images_per_step(self) -> int:
         """On all ranks together."""
-        return self.settings.training.batch * self.settings.run.ranks
+        return self.settings.training.batch_size * self.settings.run.ranks
 
     def _test(self, epoch: int) -> dict[str, float]:
         start = time.perf_counter()
         # Batch norm's running statistics are a rank's own until the next step.
         self.ranks.copy_from_first(self.weights().values())
         with torch.autocast(self.device.type, self.half, enabled=self.mixed):
-            tested = self.task.test(self.model, self.weights())
+            tested = self.task.test(self.model, self.weights(), self.test_batches, self.tested)
         self.seconds["evaluation"] = time.perf_counter() - start
         if not math.isfinite(tested["test_loss"]):
             self._diverged("test loss")
-        score = self.task.score
+        score = self.task.facts.score
         if self.best is None or tested[score.tested] > self.best[score.key]:
             self.best = {"epoch": epoch, score.key: tested[score.tested]}
         return tested
@@ -240,3 +276,13 @@ class Training:
         self.steps, self.best = state["steps"], state["best"]
         self.sums = state["sums"].to(self.device)
         self.seconds = state["seconds"]
+
+
+def open_training(
+    settings: TrainSettings,
+    schedule: PolicySchedule | None,
+    device: torch.device | str = "cpu",
+    ranks: Ranks = ALONE,
+) -> Training:
+    """Return a training on the data set of its settings."""
+    return Training(settings, schedule, open_task(settings, device, ranks), device, ranks)

@@ -11,8 +11,6 @@ import numpy as np
 
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.search import settings
-from ddas_gpu.space import SearchSpace
 from ddas_gpu.train import baselines
 from ddas_gpu.train.settings import PolicySettings, TrainSettings
 
@@ -23,13 +21,13 @@ RELEASED_SIZE = 32
 
 
 def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
-    """The schedule that --policy and the ablations name; None to augment nothing."""
+    """Return the schedule that --policy and the ablations name; None to augment nothing."""
     policy, size = chosen.policy, chosen.data.image_size
     if policy.policy == "none":
         _refuse_ablations(policy)
         return None
     if policy.policy in NAMES:
-        space = data_space(chosen.data.data, size)
+        space = chosen.spec.space.at(size)
         made = {
             "uniform": lambda: baselines.uniform(space),
             "randaugment": lambda: baselines.randaugment(
@@ -49,11 +47,6 @@ def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
     return ablated(schedule, policy)
 
 
-def data_space(data: str, image_size: int) -> SearchSpace:
-    """The candidates that a search on this data chooses from, at this image size."""
-    return settings.preset(data).replace(image_size=image_size).search_space()
-
-
 def _load(name: str) -> PolicySchedule:
     path = Path(name)
     if path.is_dir():  # the folder of a run
@@ -67,7 +60,7 @@ def _load(name: str) -> PolicySchedule:
 
 
 def find_released(name: str, root: Path | None) -> Path:
-    """The .npy of a policy that the authors published; the files are not shipped with this."""
+    """Return the .npy of a policy that the authors published; the package has no copy."""
     if name not in RELEASED_NAMES:
         known = ", ".join(RELEASED + released for released in RELEASED_NAMES)
         raise ValueError(f"no released policy {name!r}; there are: {known}")
@@ -86,7 +79,7 @@ def find_released(name: str, root: Path | None) -> Path:
 
 
 def at_size(schedule: PolicySchedule, searched: int, size: int) -> PolicySchedule:
-    """For images of another size than in the search: shifts and holes are pixels, and grow."""
+    """Scale shifts and holes, which are pixels, to images of another size than in the search."""
     if searched == size:
         return schedule
     old = schedule.space.scale
@@ -100,7 +93,7 @@ def at_size(schedule: PolicySchedule, searched: int, size: int) -> PolicySchedul
 
 
 def ablated(schedule: PolicySchedule, policy: PolicySettings) -> PolicySchedule:
-    """With parts of the schedule held fixed: the ablations of the paper's section 5."""
+    """Hold parts of the schedule fixed: the ablations of the paper's section 5."""
     p_tp, p_o = schedule.p_tp, schedule.p_o
     if policy.static in ("last", "last-apply"):
         p_tp = np.full_like(p_tp, p_tp[-1])

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from layouts import write_cifar
 
-from ddas_gpu.data.cifar import find_batches, open_cifar
-from ddas_gpu.data.locating import open_source
+from ddas_gpu.data.cifar import CifarReader, find_batches, open_cifar
 
 CASES = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
@@ -44,7 +43,9 @@ def test_the_archive_need_not_be_unpacked(published, tmp_path):
     archive = {"cifar10": "cifar-10-python.tar.gz", "cifar100": "cifar-100-python.tar.gz"}[name]
     folder = packed(root / CASES[name], tmp_path / "packed" / archive)
     assert same(opened(name, folder), opened(name, root))
-    assert len(open_source(name, folder, 32).labels) == (500 if name == "cifar10" else 100)
+    assert len(CifarReader(name).search_images(folder, 32).labels) == (
+        500 if name == "cifar10" else 100
+    )
 
 
 def write_binary(name: str, root: Path, target: Path) -> None:
@@ -92,7 +93,7 @@ def test_damaged_archives(published, tmp_path, damage):
         content = (folder / archive).read_bytes()
         (folder / archive).write_bytes(content[: len(content) // 2] if damage == "cut" else b"")
     with pytest.raises(ValueError, match=archive.replace(".", r"\.")):
-        open_source(name, folder, 32)
+        CifarReader(name).search_images(folder, 32)
 
 
 def test_binary_files_of_another_size(published, tmp_path):

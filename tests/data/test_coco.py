@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ddas_gpu.data.coco import open_coco, read_images
+from ddas_gpu.data.coco import open_coco
 
 CATEGORIES = [
     {"id": 90, "name": "toothbrush"},
@@ -62,7 +62,8 @@ def test_the_real_thing(coco_root):
     x, y, w, h = last["bbox"]
     place = np.flatnonzero(np.isclose(mine.boxes, [x, y, x + w, y + h]).all(1))
     assert [coco.class_names[mine.labels[p]] for p in place] == [names[last["category_id"]]]
-    for image, pixels in zip(coco.images[:4], read_images(coco.images[:4]), strict=True):
+    for image in coco.images[:4]:
+        pixels = image.read()
         assert pixels.shape == (image.height, image.width, 3) and pixels.dtype == np.uint8
     assert len(open_coco(coco_root, "val2017").images) == 128
 
@@ -97,7 +98,7 @@ def test_boxes_are_clipped_and_those_without_area_dropped(tmp_path):
 def test_images_without_boxes_stay_unless_told(tmp_path):
     root = write(tmp_path, instances(box(1, 1, 5, 5), box(1, 1, 5, 5, image=12, iscrowd=1)))
     assert len(open_coco(root).images) == 2
-    kept = open_coco(root, keep_empty=False).images
+    kept = open_coco(root).without_empty().images
     assert [image.file.name for image in kept] == ["a.png"]  # a crowd is nothing to learn from
 
 
@@ -171,3 +172,9 @@ def test_photographs_annotated_the_way_the_camera_was_held(tmp_path):
     assert coco.images[0].read().shape == (30, 40, 3)
     stored.transpose(Image.Transpose.ROTATE_90).save(coco.images[0].file, exif=tag)
     assert coco.images[0].read().shape == (30, 40, 3)
+
+
+def test_fingerprints_tell_sets_apart(coco_root):
+    whole = open_coco(coco_root)
+    part = whole.subset(np.arange(len(whole) - 1))
+    assert whole.fingerprint() == open_coco(coco_root).fingerprint() != part.fingerprint()

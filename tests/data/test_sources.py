@@ -10,9 +10,15 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
+from ddas_gpu.data.catalog import find_data
+from ddas_gpu.data.decoding import read_image, read_images
 from ddas_gpu.data.digits import open_digits
-from ddas_gpu.data.folder import FolderSource, read_image
-from ddas_gpu.data.locating import find_root, open_source
+from ddas_gpu.data.folder import open_folder
+from ddas_gpu.data.opening import find_root
+
+
+def search_images(name: str, root: Path, size: int):
+    return find_data(name).reader.search_images(root, size)
 
 
 def write_image(path: Path, value: int = 0, size: tuple[int, int] = (6, 4), **options) -> None:
@@ -34,8 +40,8 @@ def test_digits_are_all_there_enlarged_and_grey():
 
 
 def test_digits_take_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="scikit-learn"):
-        open_source("digits", tmp_path, 16)
+    with pytest.raises(ValueError, match="part of ddas_gpu"):
+        search_images("digits", tmp_path, 16)
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -48,24 +54,26 @@ def test_folder_of_classes(tmp_path, below):
     write_image(tmp_path / below / "ant" / "deep" / "c.png", 30)
     (tmp_path / below / "cat" / "notes.txt").write_text("not an image")
     (tmp_path / below / ".hidden").mkdir()
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert source.class_names == ("ant", "cat")
     assert source.labels.tolist() == [0, 1, 1]
     assert [file.name for file in source.files] == ["c.png", "a.PNG", "b.png"]
-    assert source.read([2, 0])[:, 0, 0].tolist() == [[20, 40, 235], [30, 60, 225]]
+    some = read_images([source.files[2], source.files[0]])
+    assert some[:, 0, 0].tolist() == [[20, 40, 235], [30, 60, 225]]
 
 
 def test_images_of_different_sizes_come_as_a_list(tmp_path):
     write_image(tmp_path / "a" / "1.png", size=(6, 4))
     write_image(tmp_path / "a" / "2.png", size=(5, 9))
-    images = FolderSource(tmp_path).read([0, 1])
+    images = read_images(open_folder(tmp_path).files)
     assert [image.shape for image in images] == [(4, 6, 3), (9, 5, 3)]
 
 
 def test_large_images_are_reduced_to_bound_the_memory(tmp_path):
     write_image(tmp_path / "a" / "1.png", size=(300, 100))
-    assert FolderSource(tmp_path, shortest=20).read([0]).shape == (1, 20, 60, 3)
-    assert FolderSource(tmp_path, shortest=200).read([0]).shape == (1, 100, 300, 3)
+    files = open_folder(tmp_path).files
+    assert read_images(files, shortest=20).shape == (1, 20, 60, 3)
+    assert read_images(files, shortest=200).shape == (1, 100, 300, 3)
 
 
 def test_photographs_are_turned_upright(tmp_path):
@@ -100,14 +108,14 @@ def test_an_unreadable_image_is_named(tmp_path, suffix, damage):
 
 def test_wrong_layouts_say_what_is_expected(tmp_path):
     with pytest.raises(ValueError, match="ROOT/CLASS/IMAGE"):
-        FolderSource(tmp_path)
+        open_folder(tmp_path)
     write_image(tmp_path / "loose.png")
     with pytest.raises(ValueError, match="ROOT/CLASS/IMAGE"):
-        FolderSource(tmp_path)
+        open_folder(tmp_path)
     write_image(tmp_path / "full" / "1.png")
     (tmp_path / "void").mkdir()
     with pytest.raises(ValueError, match="void holds no image"):
-        FolderSource(tmp_path)
+        open_folder(tmp_path)
 
 
 # --- CIFAR as published ---------------------------------------------------------------------------
@@ -131,8 +139,8 @@ def write_cifar10(folder: Path) -> np.ndarray:
 @pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
 def test_cifar10_batches(tmp_path, below):
     images = write_cifar10(tmp_path / "cifar10" / below)
-    source = open_source("cifar10", tmp_path / "cifar10", 32)
-    np.testing.assert_array_equal(source.read(range(20)), images)
+    source = search_images("cifar10", tmp_path / "cifar10", 32)
+    np.testing.assert_array_equal(source.images, images)
     assert source.labels.tolist() == [label for n in range(5) for label in (n, 9, 0, 1)]
     assert source.class_names[3] == "class 3"
 
@@ -143,14 +151,14 @@ def test_cifar100_batches(tmp_path):
     (tmp_path / "train").write_bytes(pickle.dumps(train, 2))
     meta = {"fine_label_names": list("abcdef"), "coarse_label_names": ["z"]}
     (tmp_path / "meta").write_bytes(pickle.dumps(meta, 2))
-    source = open_source("cifar100", tmp_path, 32)
+    source = search_images("cifar100", tmp_path, 32)
     assert source.labels.tolist() == [5, 4, 3, 2, 1, 0]
     assert source.class_names == tuple("abcdef")
 
 
 def test_cifar_as_image_files(tmp_path):
     write_image(tmp_path / "train" / "bird" / "1.png", size=(32, 32))
-    assert open_source("cifar10", tmp_path, 32).class_names == ("bird",)
+    assert search_images("cifar10", tmp_path, 32).class_names == ("bird",)
 
 
 class Bomb:
@@ -166,7 +174,7 @@ def test_a_cifar_batch_that_wants_to_run_code_is_refused(tmp_path):
     write_cifar10(folder)
     (folder / "data_batch_3").write_bytes(pickle.dumps({"data": Bomb(mark)}))
     with pytest.raises(ValueError, match="data_batch_3 is not a pickle of plain NumPy data"):
-        open_source("cifar10", folder, 32)
+        search_images("cifar10", folder, 32)
     assert not mark.exists()
 
 
@@ -178,7 +186,7 @@ def test_batches_that_are_not_cifar_are_refused(tmp_path, batch):
     write_cifar10(tmp_path / "cifar10")
     (tmp_path / "cifar10" / "data_batch_2").write_bytes(pickle.dumps(batch, 2))
     with pytest.raises(ValueError, match="published cifar10 batches"):
-        open_source("cifar10", tmp_path / "cifar10", 32)
+        search_images("cifar10", tmp_path / "cifar10", 32)
 
 
 # --- SVHN as published ----------------------------------------------------------------------------
@@ -187,20 +195,20 @@ def test_batches_that_are_not_cifar_are_refused(tmp_path, batch):
 def test_svhn_calls_the_tenth_class_zero(tmp_path):
     images = np.random.default_rng(2).integers(0, 256, (32, 32, 3, 3), np.uint8)
     savemat(tmp_path / "train_32x32.mat", {"X": images, "y": [[1], [10], [9]]})
-    source = open_source("svhn", tmp_path, 32)
+    source = search_images("svhn", tmp_path, 32)
     assert source.labels.tolist() == [1, 0, 9]
-    np.testing.assert_array_equal(source.read([2])[0], images[..., 2])
+    np.testing.assert_array_equal(source.images[2], images[..., 2])
 
 
 def test_damaged_or_missing_svhn_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"has no train_32x32\.mat"):
-        open_source("svhn", tmp_path, 32)
+        search_images("svhn", tmp_path, 32)
     (tmp_path / "train_32x32.mat").write_bytes(b"MATLAB 5.0 MAT-file, but not for long")
     with pytest.raises(ValueError, match=r"train_32x32\.mat is not SVHN's"):
-        open_source("svhn", tmp_path, 32)
+        search_images("svhn", tmp_path, 32)
     savemat(tmp_path / "train_32x32.mat", {"X": np.zeros((8, 8, 3, 2)), "y": [[1], [2]]})
     with pytest.raises(ValueError, match="not 32 × 32 RGB"):
-        open_source("svhn", tmp_path, 32)
+        search_images("svhn", tmp_path, 32)
 
 
 # --- where data lies ------------------------------------------------------------------------------

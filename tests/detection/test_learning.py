@@ -11,21 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from ddas_gpu.data import proxy_sets
 from ddas_gpu.data.coco import Annotated, open_coco
 from ddas_gpu.detection import (
-    DetectionSet,
     average_precision,
     detection_loss,
     detections,
-    network_inputs,
     targets_for,
 )
-from ddas_gpu.detection.transforms import Square
 from ddas_gpu.models import build
 from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.pipelines import detection_loader
 from ddas_gpu.search import algorithm as searching
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import open_search
 from ddas_gpu.search.settings import SearchSettings, preset
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -40,14 +37,12 @@ def smallest_share(image: Annotated) -> float:
 
 
 def test_retinanet_learns_sixteen_images_by_heart(coco_root):
-    coco = open_coco(coco_root, keep_empty=False)
+    coco = open_coco(coco_root).without_empty()
     # Those in which even the smallest box can be made out in so few pixels.
     truth, count = sorted(coco.images, key=smallest_share, reverse=True)[:16], 16
-    images, boxes, labels = DetectionSet(truth, coco.class_names, Square(SIZE)).batch(
-        np.arange(count), np.random.default_rng(0)
-    )
+    (batch,) = detection_loader(truth, batch_size=count, training=False, resize=SIZE, device="cpu")
     anchors = anchors_for(SIZE, SIZE, SCALE)
-    inputs, targets = network_inputs(images), targets_for(anchors, boxes, labels)
+    inputs, targets = batch.images, targets_for(anchors, batch.boxes, batch.labels)
 
     torch.manual_seed(0)
     model = build("retinanet-r18", len(coco.class_names))
@@ -106,8 +101,8 @@ def people(coco_root, tmp_path_factory) -> Path:
 def check_settings(root: Path, **changes) -> SearchSettings:
     """The sanity check, scaled down to minutes."""
     scaled = {
-        **{"root": root, "train_images": 64, "val_images": 64, "image_size": SIZE, "batch": 8},
-        **{"val_batch": 16, "epochs": 16, "policies": 8, "lr": 0.01, "lr_schedule": "cosine"},
+        **{"root": root, "train_images": 64, "val_images": 64, "image_size": SIZE, "batch_size": 8},
+        **{"val_batch_size": 16, "epochs": 16, "policies": 8, "lr": 0.01, "lr_schedule": "cosine"},
         **{"anchor_scale": SCALE, "lr_ops": 0.02, "model": "narrow_detector:build"},
     }
     return preset("coco", "rotate90").replace(**scaled | changes)
@@ -116,7 +111,7 @@ def check_settings(root: Path, **changes) -> SearchSettings:
 def ranking(settings: SearchSettings) -> list[str]:
     """The candidates after a search, most probable first."""
     space = settings.search_space()
-    search = Search(settings, space, *proxy_sets(settings.data, settings.run.seed))
+    search = open_search(settings, space)
     while not search.finished:
         search.step()
     probabilities = search.parameters.op_probabilities
@@ -141,11 +136,9 @@ def resident_bytes() -> int:
 
 def test_memory_stays_flat(coco_root):
     """After what is allocated once: no step leaves anything behind, whatever it draws."""
-    few = {"sanity_check": None, "levels": (4, 6, 8), "depth": 2, "batch": 4, "policies": 3}
-    settings = check_settings(coco_root, **few, val_batch=4, epochs=20)
-    search = Search(
-        settings, settings.search_space(), *proxy_sets(settings.data, settings.run.seed)
-    )
+    few = {"sanity_check": None, "levels": (4, 6, 8), "depth": 2, "batch_size": 4, "policies": 3}
+    settings = check_settings(coco_root, **few, val_batch_size=4, epochs=20)
+    search = open_search(settings)
     for _ in range(50):
         search.step()
     before = resident_bytes()

@@ -27,17 +27,15 @@ def test_what_goes_wrong_on_one_rank_goes_wrong_on_all(answers):
         assert "none" not in found
 
 
-def test_shares_are_disjoint_and_complete():
+def test_the_whole_batch_stays_what_it_was_on_another_number_of_ranks():
     for count in (1, 2, 3, 6):
-        shares = [Ranks(rank, count).share("--batch", 4, 3) for rank in range(count)]
-        places = [place for share in shares for place in share.places]
-        assert places == list(range(12))
-        assert {share.whole for share in shares} == {12}
+        sizes = [Ranks(rank, count).batch_size("--batch-size", 4, 3) for rank in range(count)]
+        assert sizes == [12 // count] * count
 
 
-def test_a_batch_that_cannot_be_dealt_evenly_is_refused():
-    with pytest.raises(ValueError, match="--batch 4 on the 3 ranks .* makes 12 .* to 5 ranks"):
-        Ranks(0, 5).share("--batch", 4, 3)
+def test_a_batch_that_cannot_be_divided_evenly_is_refused():
+    with pytest.raises(ValueError, match="--batch-size 4 on the 3 ranks .* 12 .* among 5 ranks"):
+        Ranks(0, 5).batch_size("--batch-size", 4, 3)
 
 
 def test_alone_nothing_happens():

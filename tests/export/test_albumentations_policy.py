@@ -9,9 +9,9 @@ import pytest
 from export_bounds import within
 
 from ddas_gpu import PolicySchedule, SearchSpace
-from ddas_gpu.export import albumentations_policy, load_albumentations, save_albumentations
 from ddas_gpu.export.albumentations_policy import transform_of
 from ddas_gpu.export.differences import ALBUMENTATIONS, EXACT
+from ddas_gpu.exports import albumentations_policy, load_albumentations, save_albumentations
 from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import OPS, PixelScale
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ddas_gpu import PolicySchedule, SearchSpace
-from ddas_gpu.export import dali_policy, load_albumentations
 from ddas_gpu.export.__main__ import main
+from ddas_gpu.exports import dali_policy, load_albumentations
 
 
 @pytest.fixture

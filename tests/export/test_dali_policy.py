@@ -9,8 +9,8 @@ import pytest
 from export_bounds import within
 
 from ddas_gpu import PolicySchedule, SearchSpace
-from ddas_gpu.export import dali_policy
 from ddas_gpu.export.differences import DALI, EXACT
+from ddas_gpu.exports import dali_policy
 from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import OPS, PixelScale
 

@@ -1,16 +1,16 @@
-"""What NVRTC's assembler says of the kernels; it needs no GPU."""
+"""Compile the kernels with NVRTC, which needs no GPU, and read what it reports."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddas_gpu.ops.cuda import OPTIONS
 from harness.host_kernels import KERNELS
 
 ARCHITECTURES = (75, 80, 90, 100, 120)
 
-# What the assembler says of each kernel, given -v.
+# The assembler's report on a kernel, with -v.
 USAGE = re.compile(
     r"Function properties for (?P<name>\w+)\n"
     r".*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
@@ -23,24 +23,47 @@ class DoesNotCompile(Exception):
 
 
 class Usage(NamedTuple):
-    """What a thread, and of shared memory a block, of a kernel takes up."""
+    """Registers and spills per thread, and shared memory per block."""
 
     registers: int
     shared_bytes: int
     spilled_bytes: int
 
 
-def usage_of(text: str, name: str, architecture: int) -> dict[str, Usage]:
-    """Compile to machine code; what each kernel in it uses."""
+def _compile(text: str, name: str, *options: str) -> Any:
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram(text, name, (), ())
-    target = f"--gpu-architecture=sm_{architecture}"
     try:
-        nvrtc.compileProgram(program, (*OPTIONS, f"-I{KERNELS}", target, "--ptxas-options=-v"))
+        nvrtc.compileProgram(program, (*OPTIONS, f"-I{KERNELS}", *options))
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
         raise DoesNotCompile(f"{name} does not compile:\n{log}") from error
+    return program
+
+
+def basic_blocks(text: str, name: str, architecture: int) -> list[list[str]]:
+    """Compile to PTX; return the instructions of each basic block."""
+    from cupy.cuda import nvrtc
+
+    ptx = nvrtc.getPTX(_compile(text, name, f"--gpu-architecture=compute_{architecture}"))
+    lines = (ptx if isinstance(ptx, str) else ptx.decode()).splitlines()
+    blocks: list[list[str]] = [[]]
+    for line in map(str.strip, lines):
+        if line.startswith("$L"):
+            blocks.append([])
+        elif line.endswith(";") and not line.startswith("."):
+            blocks[-1].append(line)
+            if " bra " in f" {line.replace(chr(9), ' ')}":
+                blocks.append([])
+    return blocks
+
+
+def usage_of(text: str, name: str, architecture: int) -> dict[str, Usage]:
+    """Compile to machine code; return the resources of each kernel."""
+    from cupy.cuda import nvrtc
+
+    program = _compile(text, name, f"--gpu-architecture=sm_{architecture}", "--ptxas-options=-v")
     log = nvrtc.getProgramLog(program)
     found = {
         match["name"]: Usage(

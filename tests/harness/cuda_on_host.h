@@ -1,5 +1,5 @@
 // CUDA for the host's C++ compiler, included ahead of an unmodified .cu file. The threads of a
-// block are fibers that change over only at a barrier; blocks run in turn (scheduler.cpp).
+// block are fibers that switch only at a barrier; blocks run one after another (scheduler.cpp).
 // In the racecheck build every access to memory is checked as well (racecheck.cpp).
 #pragma once
 

@@ -17,7 +17,7 @@ ORDERS = ("forward", "reverse", "shuffled")
 HEADERS = (".h", ".cuh")
 POISON = 0xA5
 
-# A letter from the library: what the parameter is called, and which numpy kinds may be passed.
+# A letter of the library: the name of the parameter's kind, and the numpy kinds it accepts.
 KINDS = {
     "p": ("a pointer", "ui"),
     "i": ("an integer", "uib"),
@@ -27,7 +27,7 @@ KINDS = {
 
 
 class KernelError(RuntimeError):
-    """A kernel did what it must not do on a GPU."""
+    """A kernel did something that is invalid on a GPU."""
 
 
 class _Kernel(ctypes.Structure):
@@ -47,9 +47,9 @@ class HostKernels:
         sources: paths of .cu files, or texts by file name. Headers are taken from kernels/ unless
             the texts have one of that name.
         defines: what the compiler is to define.
-        order: in which the threads of a block, and the blocks, take turns: "forward", "reverse" or
-            "shuffled". A missing barrier gives wrong results in some of them.
-        racecheck: check every access to memory; `watch` says what the kernels may touch.
+        order: of the threads in a block, and of the blocks: "forward", "reverse" or "shuffled". A
+            missing barrier gives wrong results in some of them.
+        racecheck: check every memory access; `watch` sets what the kernels may access.
         seed: for the shuffled order.
     """
 
@@ -87,16 +87,16 @@ class HostKernels:
         self._held: list[np.ndarray] = []
 
     def allocate(self, size: int) -> int:
-        """The address of `size` bytes that last until the next launch has run."""
+        """Return the address of `size` bytes, valid until the next launch has run."""
         return self.upload(np.full(size, POISON, np.uint8))
 
     def upload(self, array: np.ndarray) -> int:
-        """The address of a copy of the array that lasts until the next launch has run."""
+        """Return the address of a copy of the array, valid until the next launch has run."""
         self._held.append(np.array(array, order="C"))
         return self._held[-1].ctypes.data
 
     def watch(self, *memory: np.ndarray | tuple[int, int]) -> None:
-        """Say which memory, apart from their own, the kernels may touch from now on.
+        """Set which memory, apart from their own, the kernels may access from now on.
 
         Each is an array, or an address and a number of bytes. The caller keeps it alive.
         """

@@ -68,6 +68,11 @@ MUTATIONS = [
     Mutation("blocks.cuh", "y >= margin", "y >= margin - 1"),
     Mutation("blocks.cuh", "from_x < job.width", "from_x <= job.width"),
     Mutation("blocks.cuh", "from_y >= 0", "from_y >= -1"),
+    Mutation("blocks.cuh", "i < words;", "i <= words;"),
+    Mutation("blocks.cuh", "first < pixels % 4", "first <= pixels % 4"),
+    Mutation(
+        "blocks.cuh", "i += 3 * gridDim.y * BLOCK_THREADS", "i += 3 * BLOCK_THREADS", "solarize"
+    ),
     Mutation("chain.cuh", "(long long)task->top * pitch", "task->top", "augment_parts"),
     Mutation("blocks.cuh", "k < group;", "k <= group;", "equalize"),
     Mutation("blocks.cuh", "y += gridDim.y * blockDim.y", "y += blockDim.y", "solarize"),

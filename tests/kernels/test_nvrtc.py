@@ -5,10 +5,11 @@ NVRTC needs no GPU, and it is what compiles the kernels on a user's machine.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from harness.assembler import ARCHITECTURES, DoesNotCompile, usage_of
+from harness.assembler import ARCHITECTURES, DoesNotCompile, basic_blocks, usage_of
 from harness.host_kernels import KERNELS
 
 nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
@@ -34,6 +35,22 @@ def test_kernels_compile_and_do_not_spill(source: str, architecture: int) -> Non
     for name, usage in kernels.items():
         assert usage.spilled_bytes == 0, f"{name}: {usage}"
         assert usage.shared_bytes <= 48 << 10, f"{name}: {usage}"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_pixels_are_loaded_whole_before_they_are_stored(source: str, architecture: int) -> None:
+    """A load behind a store waits for it: the compiler must assume that they overlap."""
+    for block in basic_blocks((KERNELS / source).read_text(), source, architecture):
+        accesses = "".join(line[0] for line in block if re.match(r"(ld|st)\.global", line))
+        for stores in re.findall("(s+)l", accesses):  # in unrolled loops: the next pixel
+            assert len(stores) % 3 == 0, "\n".join(block)
+
+
+@pytest.mark.parametrize("source", ["solarize.cu", "posterize.cu", "augment.cu"])
+def test_four_pixels_are_three_words(source: str, architecture: int) -> None:
+    blocks = basic_blocks((KERNELS / source).read_text(), source, architecture)
+    stores = [sum(bool(re.match(r"st\.global\.[bu]32", line)) for line in b) for b in blocks]
+    assert any(stores) and all(count % 3 == 0 for count in stores)
 
 
 def test_spills_are_seen(architecture: int) -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ddas_gpu.models import build
+from ddas_gpu.models import build, task_of
 
 PARAMETERS = {
     ("wrn-40-2", 10): 2_243_546,
@@ -67,6 +67,26 @@ def test_a_model_of_the_users_own(monkeypatch, tmp_path):
 def test_names_that_mean_nothing(name, message):
     with pytest.raises(ValueError, match=message):
         build(name, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("small", "classification"),
+        ("wrn-40-2", "classification"),
+        ("resnet-50", "classification"),
+        ("shake-shake-26-2x96d", "classification"),
+        ("retinanet-r50", "detection"),
+        ("my_models:tiny", None),
+    ],
+)
+def test_the_registry_knows_the_task(name, task):
+    assert task_of(name) == task
+
+
+def test_unknown_models_have_no_task():
+    with pytest.raises(ValueError, match="unknown model 'resnext-50'"):
+        task_of("resnext-50")
 
 
 def test_at_least_one_class():

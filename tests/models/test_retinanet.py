@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 from gradients.comparison import Case, assert_equal, captured_names, plain_loop, run_method
+from safetensors.torch import save_file
 
 from ddas_gpu.detection import detection_loss, targets_for
 from ddas_gpu.models import build
@@ -201,7 +203,7 @@ def test_weights_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match="there is no file of weights"):
         load_backbone(backbone, path)
     path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match="is not a file of weights"):
+    with pytest.raises(ValueError, match="cannot be read as weights"):
         load_backbone(backbone, path)
     torch.save([1, 2], path)
     with pytest.raises(ValueError, match="must hold tensors by name"):
@@ -214,17 +216,22 @@ def test_weights_that_do_not_fit(tmp_path):
         load_backbone(backbone, path)
 
 
-def test_safetensors_are_read_or_asked_for(tmp_path):
+def test_safetensors_are_read(tmp_path):
     backbone = RetinaNet(18, num_classes=3, channels=8).backbone
-    path = tmp_path / "weights.safetensors"
-    path.write_bytes(b"")
-    try:
-        from safetensors.torch import save_file
-    except ImportError:
-        with pytest.raises(ValueError, match="pip install safetensors"):
-            load_backbone(backbone, path)
-        return
-    save_file(backbone.state_dict(), path)
+    save_file(backbone.state_dict(), tmp_path / "weights.safetensors")
     other = RetinaNet(18, num_classes=3, channels=8).backbone
-    load_backbone(other, path)
+    load_backbone(other, tmp_path / "weights.safetensors")
     assert torch.equal(other.stem[0].weight, backbone.stem[0].weight)
+
+
+def test_damaged_safetensors_are_refused(tmp_path):
+    (tmp_path / "weights.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(ValueError, match=r"weights\.safetensors cannot be read as weights: "):
+        load_backbone(ResNet(18, num_classes=3), tmp_path / "weights.safetensors")
+
+
+def test_without_safetensors_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    (tmp_path / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"pip install 'ddas_gpu\[coco\]'"):
+        load_backbone(ResNet(18, num_classes=3), tmp_path / "weights.safetensors")

@@ -119,7 +119,7 @@ def test_a_box_of_some_size_keeps_a_twentieth_of_the_side():
 
 @pytest.mark.parametrize("name", [n for n, op in BOX_OPS.items() if op.reach is Reach.EACH_BOX])
 def test_ops_inside_boxes_touch_nothing_else(name, monkeypatch):
-    monkeypatch.setattr(boxes, "CHANCE_OF_A_BOX", 1.0)
+    monkeypatch.setattr(boxes, "BOX_PROBABILITY", 1.0)
     image = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
     found = np.array([[5, 5, 25, 30], [40, 20, 70, 50]])
     (got,), (same,), _ = augment_boxes([image], [found], [[0, 1]], [0], candidate(name), 4)
@@ -132,7 +132,7 @@ def test_ops_inside_boxes_touch_nothing_else(name, monkeypatch):
 
 
 def test_flipping_inside_a_box(monkeypatch):
-    monkeypatch.setattr(boxes, "CHANCE_OF_A_BOX", 1.0)
+    monkeypatch.setattr(boxes, "BOX_PROBABILITY", 1.0)
     image = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     (got,), *_ = augment_boxes(
         [image], [[[4.2, 3.9, 11.5, 9]]], [[0]], [0], candidate("Flip_Only_BBoxes")
@@ -177,11 +177,11 @@ def test_invariant_under_order_and_the_same_on_torch():
     straight = augment_boxes(images, found, labels, policies, SPACE, 1, samples=samples)
     back = [list(reversed(part)) for part in (images, found, labels)]
     tensors = [torch.from_numpy(image) for image in back[0]]
-    turned = augment_boxes(tensors, *back[1:], policies[::-1], SPACE, 1, samples=samples[::-1])
+    reversed_ = augment_boxes(tensors, *back[1:], policies[::-1], SPACE, 1, samples=samples[::-1])
     for i in range(10):
-        assert isinstance(turned[0][9 - i], torch.Tensor)
-        assert (turned[0][9 - i].numpy() == straight[0][i]).all()
-        assert (turned[1][9 - i] == straight[1][i]).all()
+        assert isinstance(reversed_[0][9 - i], torch.Tensor)
+        assert (reversed_[0][9 - i].numpy() == straight[0][i]).all()
+        assert (reversed_[1][9 - i] == straight[1][i]).all()
 
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads
+from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads, sources
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "
@@ -40,6 +41,17 @@ def test_a_second_build_is_found_and_another_source_is_built_anew(quick_flags, m
     assert native.build() == first
     assert first.stat().st_mtime_ns == stamp
     monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-DOTHER"))
+    assert native.build() != first
+
+
+@pytest.mark.parametrize("header", ["pixels.h", "tasks.h", "cpu_job.h", "cpu_tones.h"])
+def test_a_changed_header_is_built_anew(header, quick_flags, monkeypatch, tmp_path):
+    first = native.build()
+    changed = shutil.copytree(sources.folder(), tmp_path / "kernels")
+    monkeypatch.setattr(sources, "folder", lambda: changed)
+    assert native.build() == first
+    with (changed / header).open("a") as file:
+        file.write("// changed\n")
     assert native.build() != first
 
 

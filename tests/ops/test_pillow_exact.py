@@ -15,6 +15,8 @@ LARGE = [(480, 640), (40, 2049)]
 
 
 def assert_exact(images, op, argument):
+    if oracle.is_refused(op, images, apply_op, argument):
+        return
     got = apply_op(images, op.name, argument)
     for i, want in enumerate(oracle.apply_op(images, op, argument)):
         assert (got[i] == want).all(), (
@@ -28,18 +30,16 @@ def test_patterns(op, size):
     images = oracle.patterns(*size)
     if size == (224, 224):
         images = images[::4]
-    if oracle.fitting(op, images):
-        for argument in oracle.arguments_of(op):
-            assert_exact(images, op, argument)
+    for argument in oracle.arguments_of(op):
+        assert_exact(images, op, argument)
 
 
 @pytest.mark.parametrize("size", LARGE, ids=str)
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 def test_large_patterns(op, size):
     images = oracle.patterns(*size)[:1]
-    if oracle.fitting(op, images):
-        for argument in oracle.arguments_of(op, PixelScale(translate=250, cutout=100))[::4]:
-            assert_exact(images, op, argument)
+    for argument in oracle.arguments_of(op, PixelScale(translate=250, cutout=100))[::4]:
+        assert_exact(images, op, argument)
 
 
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
@@ -117,9 +117,9 @@ def test_on_a_device(op, size, library):
     import cupy
 
     images = oracle.patterns(*size)
-    if not oracle.fitting(op, images):
-        return
     on_device = torch.tensor(images, device="cuda") if library == "torch" else cupy.array(images)
+    if oracle.is_refused(op, on_device, apply_op):
+        return
     for argument in oracle.arguments_of(op)[::3]:
         got = apply_op(on_device, op.name, argument)
         assert type(got) is type(on_device)

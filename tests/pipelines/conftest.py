@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,29 +26,6 @@ def all_or_nothing() -> PolicySchedule:
     """Invert in the second of three epochs, nothing in the others: epochs can be told apart."""
     space = SearchSpace.of(["Identity", "Invert"], depth=1)
     return PolicySchedule(space, np.array([0.0, 1.0, 0.0]), np.array([[0.0, 1.0]] * 3))
-
-
-@pytest.fixture(scope="session")
-def arrays() -> tuple[np.ndarray, np.ndarray]:
-    """22 small images that are all different, with their number as the label."""
-    images = np.random.default_rng(7).integers(0, 256, (22, 12, 10, 3), np.uint8)
-    return images, np.arange(22)
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of five smooth images, of different sizes."""
-    root = tmp_path_factory.mktemp("folder")
-    generator = np.random.default_rng(3)
-    for label in range(3):
-        (root / f"class{label}").mkdir()
-        for number in range(5):
-            small = Image.fromarray(generator.integers(0, 256, (5, 6, 3), np.uint8))
-            size = (60 + 7 * number, 50 + 9 * label)
-            small.resize(size, Image.Resampling.BICUBIC).save(
-                root / f"class{label}" / f"{number}.{'jpg' if number % 2 else 'png'}", quality=95
-            )
-    return root
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +60,7 @@ def no_dali(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if DALI were not installed."""
     for name in [name for name in sys.modules if name.startswith("nvidia.dali")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("graph", "detection_graph", "pipeline", "readers"):
+    for name in ("graph", "dali", "readers"):
         monkeypatch.delitem(sys.modules, f"ddas_gpu.pipelines.{name}", raising=False)
     usual = builtins.__import__
 

@@ -7,15 +7,15 @@ import numpy as np
 from ddas_gpu import SearchSpace, augment
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.ops.box_policies import plan_boxes
-from ddas_gpu.pipelines.policy_node import BoxPolicyNode, Order, PolicyNode, as_one_array
+from ddas_gpu.pipelines.policy_node import BoxPolicyNode, DrawnPolicies, PolicyNode, as_one_array
 
 SPACE = SearchSpace.preset("cifar")
 
 
-def make_order(count: int, seed: int) -> Order:
+def make_order(count: int, seed: int) -> DrawnPolicies:
     generator = np.random.default_rng(seed)
     policies = generator.integers(-1, len(SPACE), (count, 2))
-    return Order(policies, seed, generator.integers(0, 1000, count))
+    return DrawnPolicies(policies, seed, generator.integers(0, 1000, count))
 
 
 def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
@@ -26,12 +26,12 @@ def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
     mixed = [generator.integers(0, 256, (6 + i, 8, 3), np.uint8) for i in range(3)]
     batches = [list(together), apart, mixed, list(together[::-1])]
     orders = [make_order(len(batch), seed) for seed, batch in enumerate(batches)]
-    node.orders.extend(orders)
+    node.drawn.extend(orders)
     for batch, (policies, key, samples) in zip(batches, orders, strict=True):
         found = [np.array(image) for image in node(batch)]
         expected = augment(batch, policies, SPACE, key, samples=samples)
         assert all((a == b).all() for a, b in zip(found, expected, strict=True))
-    assert not node.problems and not node.orders
+    assert not node.problems and not node.drawn
 
 
 def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
@@ -45,7 +45,7 @@ def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
     plans = plan_boxes(sizes, boxes, labels, policies, space, 9, **options)
     expected = augment_boxes(images, boxes, labels, policies, space, 9, **options)
     node = BoxPolicyNode(space, [])
-    node.orders.append(plans.deeds)
+    node.drawn.append(plans.steps)
     found = (node(images), plans.boxes, plans.labels)
     for mine, yours in zip(found, expected, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(mine, yours, strict=True))
@@ -63,6 +63,6 @@ def test_neighbouring_images_become_one_array_without_a_copy():
 def test_a_problem_is_noted_and_the_images_are_left_alone():
     node = PolicyNode(SPACE, [])
     images = [np.zeros((4, 4, 3), np.uint8)]
-    node.orders.append(Order(np.array([[999, 0]]), 0, np.array([0])))
+    node.drawn.append(DrawnPolicies(np.array([[999, 0]]), 0, np.array([0])))
     assert node(images) is images
     assert "policy index 999 is outside the space" in str(node.problems[0])

@@ -80,7 +80,7 @@ def test_evaluation_reads_every_image_in_order(records, arrays):
         pipeline, reader_name="Reader", last_batch_policy=LastBatchPolicy.PARTIAL
     )
     data = [batch[0] for batch in batches]
-    assert len(batches) == pipeline.epochs.batches == 3
+    assert len(batches) == pipeline.order.batches == 3
     np.testing.assert_array_equal(torch.cat([d["data"] for d in data]).numpy(), arrays[0])
     assert torch.cat([d["label"] for d in data]).flatten().tolist() == arrays[1].tolist()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from run_folders import Page, write_run
 
-from ddas_gpu.report.comparison import comparison_page, distinct_names, rank_agreement
+from ddas_gpu.report.comparison import comparison_page, distinct_names
 from ddas_gpu.report.run import load_run
 from ddas_gpu.space import SearchSpace
 
@@ -60,13 +60,6 @@ def test_spaces_without_a_common_op(tmp_path: Path):
 def test_unfinished_runs_are_named(tmp_path: Path):
     words = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", planned=20)).words()
     assert "b is not finished: 3 of 20 epochs" in words
-
-
-def test_rank_agreement():
-    assert rank_agreement([1, 2, 3], [10, 20, 30]) == pytest.approx((1, 1))
-    assert rank_agreement([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx((-1, -1))
-    assert rank_agreement([1, 2], [1, 2]) is None
-    assert rank_agreement([1, 1, 1], [1, 2, 3]) is None
 
 
 def test_names_grow_until_they_differ(tmp_path: Path):

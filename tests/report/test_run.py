@@ -65,7 +65,7 @@ def test_a_last_line_without_its_newline_counts(folder: Path):
     [
         ("{", "is not JSON"),
         ("", "is not JSON"),
-        ("[1]", "must be a step"),
+        ("[1]", "must hold a JSON object"),
         ("{}", "must be a step"),
         (json.dumps(step(-1, 6)), "must be a step"),
         (json.dumps(step(10**9, 6)), "must be a step"),

@@ -9,7 +9,7 @@ from run_folders import Page, schedule
 
 from ddas_gpu import augment
 from ddas_gpu.ops import PixelScale, augment_boxes
-from ddas_gpu.report.run import Samples
+from ddas_gpu.report.reading import Samples
 from ddas_gpu.report.samples import (
     SEED,
     candidate_pictures,

@@ -9,8 +9,8 @@ import pytest
 from run_folders import Page, schedule, write_run, write_samples
 
 from ddas_gpu.report.__main__ import main
-from ddas_gpu.report.writing import write_report
 from ddas_gpu.report.training_run import load_training
+from ddas_gpu.report.writing import write_report
 from ddas_gpu.space import SearchSpace
 
 
@@ -55,7 +55,7 @@ def test_the_page(tmp_path, policy):
     page = Page(write_report(write_training(tmp_path / "run", policy)).read_text("utf-8"))
     page.assert_self_contained()
     words = page.words()
-    assert "90.00 % of the test images are right" in words
+    assert "90.00 % of the test images are classified correctly" in words
     assert "best test error 10.00 % epoch 2" in words
     assert "last test error 20.00 %" in words
     assert "not finished" not in words
@@ -80,7 +80,7 @@ def write_detector(folder: Path) -> Path:
     return folder
 
 
-def test_a_detector_is_told_by_its_precision(tmp_path):
+def test_a_detector_is_scored_by_its_precision(tmp_path):
     page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
     words = page.words()
     assert "an mAP of 0.300 on the test images" in words
@@ -88,6 +88,27 @@ def test_a_detector_is_told_by_its_precision(tmp_path):
     assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
     assert "accuracy" not in words and " nan" not in words
     assert "large 0.300" in words and "small 0." not in words
+
+
+@pytest.mark.parametrize("data", ["coco", "folder", "a data set of my own"])
+def test_without_a_named_task_the_metrics_decide(tmp_path, data):
+    """Folders of 0.1.0 name no task."""
+    write_training(tmp_path / "classifier", data=data)
+    detector = write_detector(tmp_path / "detector")
+    config = json.loads((detector / "config.json").read_text())
+    config["settings"]["data"] = data
+    (detector / "config.json").write_text(json.dumps(config))
+    assert load_training(tmp_path / "classifier").words.name == "accuracy"
+    assert load_training(detector).words.name == "mAP"
+
+
+def test_a_named_task_decides(tmp_path):
+    folder = write_training(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    for task, message in (("detection", "no tested epoch yet"), ("segmentation", "no report for")):
+        (folder / "config.json").write_text(json.dumps(config | {"task": task}))
+        with pytest.raises(ValueError, match=message):
+            load_training(folder)
 
 
 def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
@@ -135,7 +156,7 @@ def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):
     ("content", "reason"),
     [
         ("", "no tested epoch yet"),
-        ("[]\n", "must be an epoch"),
+        ("[]\n", "must hold a JSON object"),
         ("{\n", "is not JSON"),
         ('{"loss": "low"}\n', "loss must be a number"),
         ('{"loss": 1}\n', "no tested epoch yet"),

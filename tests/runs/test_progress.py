@@ -1,18 +1,15 @@
-"""The bar and the lines say the same things."""
+"""The bar and the lines show the same numbers."""
 
 from __future__ import annotations
 
 import io
 
-import numpy as np
 import pytest
 
-from ddas_gpu import SearchSpace
 from ddas_gpu.runs import progress
-from ddas_gpu.runs.progress import Progress, top_candidates
+from ddas_gpu.runs.progress import Progress
 
-SPACE = SearchSpace.of(("Identity", "Invert", "Rotate"), levels=(8,))
-PROBABILITIES = np.array([0.25, 0.15, 0.6])
+STATUS = "loss 1.250, p_tp 0.345"
 
 
 class Terminal(io.StringIO):
@@ -20,43 +17,43 @@ class Terminal(io.StringIO):
         return True
 
 
-def step(number: int) -> dict:
-    return {
-        **{"epoch": number // 4, "step": number, "images": 100},
-        **{"loss": 1.25, "apply_probability": 0.345},
-    }
-
-
-def told(stream: io.StringIO, steps: int, done: int = 0) -> str:
-    with Progress(SPACE, done, 8, 4, stream) as shown:
-        for number in range(done, done + steps):
-            shown.update(step(number), PROBABILITIES)
+def shown(stream: io.StringIO, steps: int, done: int = 0, status: str = STATUS) -> str:
+    with Progress(done, 8, 4, 100, stream) as bar:
+        for _ in range(steps):
+            bar.update(status)
     return stream.getvalue()
 
 
-def test_top_candidates_in_multiples_of_uniform():
-    assert top_candidates(SPACE, PROBABILITIES, 2) == "Rotate 8 1.80×, Identity 0.75×"
-    assert top_candidates(SPACE, -PROBABILITIES, 1) == "Invert 0.45×"
-
-
-def test_a_line_an_epoch_off_a_terminal():
-    lines = told(io.StringIO(), 8).splitlines()
+def test_a_line_per_epoch_off_a_terminal():
+    lines = shown(io.StringIO(), 8).splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("epoch 1, step 4/8: loss 1.250, p_tp 0.345, top Rotate 8 1.80×")
+    assert lines[0].startswith("epoch 1/2, step 4/8: loss 1.250, p_tp 0.345, ")
     assert "images/s" in lines[0]
-    assert lines[1].endswith("0 s left")
+    assert lines[1].startswith("epoch 2/2, step 8/8: ")
+    assert lines[1].endswith(", 0 s left")
+
+
+def test_a_job_without_numbers_yet():
+    (line,) = shown(io.StringIO(), 4, status="").splitlines()
+    assert line.startswith("epoch 1/2, step 4/8: ")
+    assert ": ," not in line and "images/s" in line
 
 
 def test_a_line_within_long_epochs(monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    assert len(told(io.StringIO(), 3).splitlines()) == 3
+    lines = shown(io.StringIO(), 3, done=3).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "epoch 1/2, step 4/8",
+        "epoch 2/2, step 5/8",
+        "epoch 2/2, step 6/8",
+    ]
 
 
 @pytest.mark.parametrize(("done", "steps"), [(0, 8), (6, 2)])
 def test_a_bar_on_a_terminal(monkeypatch, done, steps):
     monkeypatch.setenv("COLUMNS", "160")
-    shown = told(Terminal(), steps, done)
-    assert "\r" in shown
-    last = shown.split("\r")[-1]
-    for part in ("100%", "8/8", "loss 1.250", "p_tp 0.345", "Rotate 8 1.80×", "images/s"):
+    text = shown(Terminal(), steps, done)
+    assert "\r" in text
+    last = text.split("\r")[-1]
+    for part in ("100%", "8/8", "loss 1.250", "p_tp 0.345", "images/s"):
         assert part in last

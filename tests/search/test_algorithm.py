@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 
@@ -12,10 +13,10 @@ import torch
 from torch.nn import functional as F
 
 from ddas_gpu import SearchSpace
-from ddas_gpu.data import Normalise, proxy_sets
 from ddas_gpu.gradients import PolicyGradients
+from ddas_gpu.pipelines.pixels import channel_statistics, normalise
 from ddas_gpu.search import algorithm as searching
-from ddas_gpu.search.algorithm import Diverged, Search
+from ddas_gpu.search.algorithm import Diverged, Search, open_search
 from ddas_gpu.search.settings import preset
 
 SPACE = SearchSpace.of(("Identity", "FlipUD", "Rotate", "Invert"), levels=(8,), depth=2)  # K = 4
@@ -26,17 +27,26 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def make(space: SearchSpace = SPACE, **changes) -> Search:
     """A search on a few digits; two steps an epoch unless told otherwise."""
-    small = {"train_images": 32, "val_images": 40, "batch": 16, "val_batch": 20}
+    small = {"train_images": 32, "val_images": 40, "batch_size": 16, "val_batch_size": 20}
     small |= {"epochs": 2, "policies": 3}
     settings = preset("digits").replace(**small | changes)
-    return Search(settings, space, *proxy_sets(settings.data, settings.run.seed))
+    return open_search(settings, space)
 
 
 def in_float64(search: Search) -> Search:
     """The same search in double precision."""
     search.model.double()
-    single = search.task.normalise
-    search.task.normalise = lambda pixels: single(pixels).double()
+    versions, inputs = search.task.versions, search.task.validation_inputs
+
+    def double_versions(*arguments):
+        made = versions(*arguments)
+        return dataclasses.replace(made, inputs=made.inputs.double())
+
+    def double_inputs(batch):
+        images, targets = inputs(batch)
+        return images.double(), targets
+
+    search.task.versions, search.task.validation_inputs = double_versions, double_inputs
     return search
 
 
@@ -54,19 +64,8 @@ def recorded(monkeypatch) -> list[torch.Tensor]:
 
 
 def validation_batch(search: Search, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The validation images of a step, found out by watching the data set."""
-    taken = []
-    real = search.validation.batch
-
-    def watch(indices, generator):
-        taken.append(indices)
-        return real(indices, generator)
-
-    object.__setattr__(search.validation, "batch", watch)
-    search.validation_batch(step)
-    object.__setattr__(search.validation, "batch", real)
-    images = torch.from_numpy(search.validation.images[taken[0]])
-    return search.task.normalise(images), torch.from_numpy(search.validation.labels[taken[0]])
+    """Inputs and targets of the validation images of a step."""
+    return search.task.validation_inputs(search.validation_batches.batch(step))
 
 
 @pytest.mark.parametrize("method", ["auto", "jvp", "reference"])
@@ -81,7 +80,7 @@ def test_alpha_gradient_is_that_of_the_true_validation_loss(method, monkeypatch)
         search.parameters.alpha_o.copy_(torch.tensor([0.3, -0.2, 0.5, -0.7], dtype=torch.float64))
     alpha_o, alpha_tp = search.parameters.alpha_o.tolist(), search.parameters.alpha_tp.item()
     seen, model = recorded(monkeypatch), copy.deepcopy(search.model)
-    _, targets = search.training_batch(0)
+    targets = search.batches.batch(0).labels
     val_images, val_targets = validation_batch(search, 0)
     metrics = search.step()
     policies = np.array(metrics["policies"])
@@ -110,7 +109,7 @@ def test_alpha_gradient_is_that_of_the_true_validation_loss(method, monkeypatch)
         outputs = torch.func.functional_call(model, stepped, (val_images,))
         return F.cross_entropy(outputs, val_targets).item()
 
-    start, tiny = [*alpha_o, alpha_tp], 1e-4
+    start, tiny = [*alpha_o, alpha_tp], 1e-5
     differences = []
     for i in range(len(start)):
         ends = []
@@ -132,7 +131,7 @@ def test_weights_move_by_sgd_along_the_weighted_gradient(monkeypatch):
     seen, model = recorded(monkeypatch), copy.deepcopy(search.model)
     sgd = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=5e-4)
     for step in range(2):
-        _, targets = search.training_batch(step)
+        targets = search.batches.batch(step).labels
         shares = None
         real = search.parameters.weights
 
@@ -170,9 +169,8 @@ def test_versions_share_crop_and_holes(monkeypatch):
     search = make(SearchSpace.of(("Identity", "Invert"), depth=1), padding=2, cutout=6, policies=6)
     seen = recorded(monkeypatch)
     metrics = search.step()
-    clean, _ = search.training_batch(0)
-    normalise = Normalise(search.train.images)
-    inputs = {0: normalise(clean), 1: normalise(255 - clean)}
+    clean, statistics = search.batches.batch(0).images, channel_statistics(search.train.images)
+    inputs = {0: normalise(clean, *statistics), 1: normalise(255 - clean, *statistics)}
     holes = (seen[0][0] == 0) & (inputs[0] != 0)
     assert holes.any()
     assert {policy[0] for policy in metrics["policies"]} == {0, 1}
@@ -185,7 +183,8 @@ def test_validation_images_are_only_normalised_and_all_are_used():
     labels = []
     for step in range(2):  # 40 validation images, 20 a step
         images, targets = validation_batch(search, step)
-        rows = search.task.normalise(torch.from_numpy(search.validation.images))
+        statistics = channel_statistics(search.train.images)
+        rows = normalise(torch.from_numpy(search.validation.images), *statistics)
         assert all((rows == image).flatten(1).all(1).any() for image in images)
         labels += targets.tolist()
     assert sorted(labels) == sorted(search.validation.labels.tolist())
@@ -195,10 +194,11 @@ def test_every_training_image_is_seen_once_an_epoch():
     search = make()
     for epoch in range(2):
         steps = range(epoch * 2, epoch * 2 + 2)
-        seen = np.concatenate([search.training_batch(step)[0].numpy() for step in steps])
+        seen = np.concatenate([search.batches.batch(step).images.numpy() for step in steps])
         want = search.train.images
         assert sorted(i.tobytes() for i in seen) == sorted(i.tobytes() for i in want)
-    assert not torch.equal(search.training_batch(0)[0], search.training_batch(2)[0])
+    first, later = (search.batches.batch(step).images for step in (0, 2))
+    assert not torch.equal(first, later)
 
 
 @pytest.mark.parametrize("ops", [("Identity",), ("Identity", "Color")])

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ddas_gpu.data import proxy_sets
 from ddas_gpu.ops import OPS
 from ddas_gpu.search import algorithm as searching
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import open_search
 from ddas_gpu.search.settings import SearchSettings, preset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -19,9 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def found(settings: SearchSettings) -> dict[str, np.ndarray]:
     """{op: the final probabilities of its candidates, in multiples of uniform}."""
-    search = Search(
-        settings, settings.search_space(), *proxy_sets(settings.data, settings.run.seed)
-    )
+    search = open_search(settings)
     while not search.finished:
         search.step()
     relative = search.parameters.op_probabilities * len(search.space)
@@ -69,7 +66,7 @@ def cifar10(shared_data, tmp_path_factory):
     return folder
 
 
-SMALLER = {"model": "wrn-10-1", "val_batch": 64, "epochs": 12}  # for a CPU
+SMALLER = {"model": "wrn-10-1", "val_batch_size": 64, "epochs": 12}  # for a CPU
 
 
 @pytest.mark.slow

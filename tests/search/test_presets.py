@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from layouts import write_cifar, write_images, write_svhn
 
-from ddas_gpu.data import proxy_sets
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import Search, open_search
 from ddas_gpu.search.settings import preset
 
-FEW = {"batch": 2, "val_batch": 2, "epochs": 1, "classes": None}
+FEW = {"batch_size": 2, "val_batch_size": 2, "epochs": 1, "classes": None}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +34,7 @@ def search_of(data: str, root: Path, **changes) -> Search:
     sizes = {"train_images": images, "val_images": images}
     settings = preset(data).replace(root=written(data, root), **{**FEW, **sizes, **changes})
     settings.check()
-    return Search(settings, settings.search_space(), *proxy_sets(settings.data, 0))
+    return open_search(settings)
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "svhn", "imagenet", "folder"])
@@ -57,9 +56,9 @@ def test_real_photographs_at_224_pixels(imagenet_root, tmp_path):
         (folder / file.name).symlink_to(file)
     few = {**FEW, "train_images": 16, "val_images": 8, "classes": 4}
     settings = preset("imagenet").replace(root=tmp_path, **few)
-    search = Search(settings, settings.search_space(), *proxy_sets(settings.data, 0))
+    search = open_search(settings)
     metrics = [search.step() for _ in range(3)]
-    assert search.training_batch(0).images.shape == (2, 224, 224, 3)
+    assert search.batches.batch(0).images.shape == (2, 224, 224, 3)
     assert all(math.isfinite(line["validation_loss"]) for line in metrics)
 
 

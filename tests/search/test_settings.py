@@ -2,10 +2,11 @@
 
 import pytest
 
-from ddas_gpu.search.settings import DATA, preset
+from ddas_gpu.data.catalog import CATALOG
+from ddas_gpu.search.settings import preset
 
 
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", CATALOG)
 def test_every_preset_can_run_at_every_scale(data):
     for scale in (1.0, 0.5, 0.1, 0.01):
         settings = preset(data, scale=scale)
@@ -23,7 +24,8 @@ def test_the_papers_numbers():
         2000,
         20,
     )
-    assert (cifar.training.batch, cifar.training.val_batch, cifar.policy.policies) == (32, 256, 3)
+    assert (cifar.training.batch_size, cifar.training.val_batch_size) == (32, 256)
+    assert cifar.policy.policies == 3
     assert (cifar.training.model, cifar.training.lr, cifar.policy.smoothing) == (
         "wrn-40-2",
         0.05,
@@ -46,5 +48,5 @@ def test_a_scale_means_fewer_images_and_a_smaller_network():
 
 @pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
 def test_a_scale_that_cannot_be(scale):
-    with pytest.raises(ValueError, match="--scale lies between 0 and 1"):
+    with pytest.raises(ValueError, match="--scale is a share above 0 and up to 1"):
         preset("cifar10", scale=scale)

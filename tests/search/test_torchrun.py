@@ -34,7 +34,7 @@ def test_one_rank_writes_and_prints(whole):
     assert [line["step"] for line in metrics(folder)] == list(range(8))
     assert metrics(folder)[0]["images"] == 4 * 8 + 20
     settings = json.loads((folder / "config.json").read_text())["settings"]
-    assert (settings["ranks"], settings["batch"]) == (2, 4)
+    assert (settings["ranks"], settings["batch_size"]) == (2, 4)
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
@@ -55,7 +55,7 @@ def test_a_signal_stops_all_ranks_after_the_same_step_and_one_process_goes_on(tm
     flags = (*TINY, "--epochs", 40, "--out", tmp_path / "run")
     process = start("search", *flags)
     for line in process.stderr:
-        if line.startswith("epoch 2, step 8/"):
+        if line.startswith("epoch 2/40, step 8/"):
             break
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate()
@@ -106,7 +106,11 @@ def test_what_is_wrong_is_said_once(tmp_path):
     ("flags", "environment", "reason"),
     [
         ((), {"TORCHELASTIC_MAX_RESTARTS": "3"}, "--max-restarts needs --out"),
-        (("--batch", "20"), {"WORLD_SIZE": "2"}, "--batch 20 on 2 ranks is larger than the set"),
+        (
+            ("--batch-size", "20"),
+            {"WORLD_SIZE": "2"},
+            "--batch-size 20 on 2 ranks is larger than the set",
+        ),
         (("--timeout", "0"), {}, "--timeout must be above 0"),
         (("--sync-norm", "--gradients", "jvp"), {}, "--sync-norm does not go with"),
     ],

@@ -15,17 +15,24 @@ from PIL import Image
 from search_commands import results, search
 
 from ddas_gpu import PolicySchedule, SearchSpace
-from ddas_gpu.data import proxy_sets
-from ddas_gpu.detection import network_inputs, targets_for
-from ddas_gpu.detection.transforms import turned
+from ddas_gpu.detection import targets_for
 from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.ops import augment_boxes
+from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.pixels import normalise_and_pad
+from ddas_gpu.pipelines.transform import IMAGENET_MEAN, IMAGENET_STD
 from ddas_gpu.report.run import load_run
-from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.algorithm import Search, open_search
 from ddas_gpu.search.settings import SearchSettings, preset
+from ddas_gpu.tasks.task import open_task
 
 SMALL = {
-    **{"train_images": 8, "val_images": 4, "batch": 2, "val_batch": 2, "policies": 2, "epochs": 1},
+    "train_images": 8,
+    "val_images": 4,
+    "batch_size": 2,
+    "val_batch_size": 2,
+    "policies": 2,
+    "epochs": 1,
     **{"image_size": 64, "resize": "square", "anchor_scale": 1.0, "lr": 0.01},
     "model": "narrow_detector:build",
 }
@@ -39,8 +46,11 @@ def small(root: Path, sanity_check: str | None = None, **changes) -> SearchSetti
 
 
 def make(settings: SearchSettings, space: SearchSpace | None = None) -> Search:
-    sets = proxy_sets(settings.data, settings.run.seed)
-    return Search(settings, space or settings.search_space(), *sets)
+    return open_search(settings, space)
+
+
+def network_inputs(images) -> torch.Tensor:
+    return normalise_and_pad(images, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def test_the_preset_is_the_papers():
@@ -48,7 +58,7 @@ def test_the_preset_is_the_papers():
     values = settings.to_json()
     paper = {
         **{"model": "retinanet-r50", "train_images": 3000, "val_images": 1500, "epochs": 30},
-        **{"batch": 4, "val_batch": 4, "policies": 3, "depth": 2, "levels": (4, 6, 8)},
+        **{"batch_size": 4, "val_batch_size": 4, "policies": 3, "depth": 2, "levels": (4, 6, 8)},
         **{"apply_probability": 0.35, "lr_ops": 0.001, "lr_apply": 0.001, "smoothing": 1},
         **{"lr": 0.04, "lr_schedule": "step", "lr_steps": (24, 28), "weight_decay": 1e-4},
     }
@@ -63,12 +73,13 @@ def test_the_preset_is_the_papers():
 
 @pytest.mark.parametrize("resize", ["square", "keep-ratio"])
 def test_each_version_has_the_pixels_and_boxes_of_its_policy(resize, coco_root):
-    search = make(small(coco_root, resize=resize, batch=3))
+    search = make(small(coco_root, resize=resize, batch_size=3))
     names = [str(candidate) for candidate in search.space]
     drawn = ["Identity", "Rotate_BBox 6", "TranslateX_BBox 8", "Solarize_Only_BBoxes 8"]
     policies = np.array([[names.index(name)] * 2 for name in drawn])
-    clean = search.training_batch(0)
-    versions = search.task.versions(clean, policies, search.space, 5, np.random.default_rng())
+    batch = search.batches.batch(0)
+    clean, key = batch.examples, draws.sign_key(search.seed, 0)
+    versions = search.task.versions(batch, policies, search.space)
     assert versions.inputs.shape[:3] == (5, 3, 3)
     assert versions.unchanged.tolist() == [True, False, False, False]
     height, width = versions.inputs.shape[-2:]
@@ -79,8 +90,8 @@ def test_each_version_has_the_pixels_and_boxes_of_its_policy(resize, coco_root):
         assert torch.equal(versions.targets[0][part], tensor)
         assert torch.equal(versions.targets[1][part], tensor)
     for number, policy in enumerate(policies, 1):
-        samples = np.arange(3) + 3 * (number - 1)  # every version draws for itself
-        images, boxes, labels = augment_boxes(*clean, policy, search.space, 5, samples=samples)
+        samples = batch.samples + (number - 1) * 2**32  # every version draws for itself
+        images, boxes, labels = augment_boxes(*clean, policy, search.space, key, samples=samples)
         assert torch.equal(versions.inputs[number], network_inputs(images))
         for part, tensor in targets_for(anchors, boxes, labels).items():
             assert torch.equal(versions.targets[number][part], tensor)
@@ -106,24 +117,17 @@ def test_policies_that_change_nothing_have_no_reward(coco_root):
     assert search.step()["rewards"] == [0.0, 0.0]
 
 
-def test_the_sets_are_disjoint_and_the_sanity_check_turns_the_second(coco_root):
-    train, validation = proxy_sets(small(coco_root, train_images=100, val_images=28).data, 3)
-    files = [{image.file for image in part.annotated} for part in (train, validation)]
-    assert len(files[0] | files[1]) == 128
-    assert train.flip and not validation.flip
-    checked = proxy_sets(small(coco_root, "rotate90", train_images=100, val_images=28).data, 3)
-    assert checked[0].fingerprint() == train.fingerprint()
-    indices, generator = np.arange(2), np.random.default_rng(0)
-    plain, rotated = (s.batch(indices, generator) for s in (validation, checked[1]))
-    for i in indices:
-        image, boxes = turned(plain.images[i], plain.boxes[i])
-        assert np.array_equal(rotated.images[i], image)
-        assert np.array_equal(rotated.boxes[i], boxes)
+def test_the_sets_are_disjoint_and_the_sanity_check_changes_neither(coco_root):
+    sizes = {"train_images": 100, "val_images": 28, "seed": 3}
+    train, validation = open_task(small(coco_root, **sizes)).search_sets()
+    assert len(set(train.files) | set(validation.files)) == 128
+    checked = open_task(small(coco_root, "rotate90", **sizes)).search_sets()
+    assert [s.fingerprint() for s in checked] == [train.fingerprint(), validation.fingerprint()]
 
 
 def test_validation_images_of_another_domain(coco_root):
-    settings = small(coco_root, val_root=coco_root, train_images=128, val_images=128).data
-    train, validation = proxy_sets(settings, 0)
+    settings = small(coco_root, val_root=coco_root, train_images=128, val_images=128)
+    train, validation = open_task(settings).search_sets()
     assert len(train) == len(validation) == 128
 
 
@@ -189,7 +193,7 @@ def test_the_report_draws_the_boxes_before_and_after(whole):
     [
         ("--train-images 200", "204 images are wanted, but there are only 128"),
         ("--classes 3", "--classes is for classification"),
-        ("--model small", "needs a detector such as retinanet-r50, not 'small'"),
+        ("--model small", "--model small is for classification, but --data coco is for detection"),
         ("--sanity-check rotate90 --resize keep-ratio", "they must be square, --resize square"),
         ("--frozen-norm", "--frozen-norm keeps trained statistics: it needs --backbone"),
         ("--backbone nowhere.pt", "there is no file of weights nowhere.pt"),
@@ -215,7 +219,10 @@ def test_a_root_that_is_not_there(tmp_path, monkeypatch, capsys):
 def test_a_detector_needs_boxes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert search("--model", "retinanet-r18") == 2
-    assert "is a detector: it needs --data coco" in capsys.readouterr().err
+    assert (
+        "--model retinanet-r18 is for detection, but --data digits is for classification"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

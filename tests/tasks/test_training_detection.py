@@ -20,14 +20,19 @@ from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.models import build
 from ddas_gpu.models.frozen_batch_norm import FrozenBatchNorm2d
 from ddas_gpu.models.resnet import ResNet
-from ddas_gpu.tasks.training_task import training_task
-from ddas_gpu.train.loop import Training
+from ddas_gpu.pipelines import detection_loader
+from ddas_gpu.tasks.detection import resize_for
+from ddas_gpu.train.loop import Training, open_training
 from ddas_gpu.train.policies import open_policy
 from ddas_gpu.train.settings import TrainSettings, preset
 
 NARROW = {
     **{"model": "narrow_detector:build", "image_size": 64, "resize": "square"},
-    **{"anchor_scale": 1.0, "batch": 4, "test_batch": 3, "epochs": 3, "evaluate_every": 2},
+    "anchor_scale": 1.0,
+    "batch_size": 4,
+    "test_batch_size": 3,
+    "epochs": 3,
+    "evaluate_every": 2,
     **{"lr": 0.01, "policy": "uniform", "threads": 1},
 }
 FLAGS = ["--data=coco", *(f"--{k.replace('_', '-')}={v}" for k, v in NARROW.items())]
@@ -53,15 +58,13 @@ def whole(root, tmp_path_factory) -> Path:
 def make(root: Path, **changes) -> Training:
     settings = preset("coco").replace(root=root, **NARROW | changes)
     settings.check()
-    schedule = open_policy(settings)
-    task = training_task(settings, schedule, torch.device("cpu"))
-    return Training(settings, schedule, task)
+    return open_training(settings, open_policy(settings))
 
 
 # --- recipes --------------------------------------------------------------------------------------
 
 PAPER = {
-    **{"epochs": 150, "batch": 64, "lr": 0.08, "weight_decay": 1e-4, "momentum": 0.9},
+    **{"epochs": 150, "batch_size": 64, "lr": 0.08, "weight_decay": 1e-4, "momentum": 0.9},
     **{"lr_schedule": "step", "lr_steps": (120, 140)},
     **{"image_size": 800, "resize": "keep-ratio", "flip": True, "anchor_scale": 4.0},
 }
@@ -82,12 +85,11 @@ def test_a_try_out(root):
     small.check()
     assert small.training.model == "retinanet-r18"
     assert small.data.image_size == 128
-    assert small.training.lr == pytest.approx(0.08 * small.training.batch / 64)
+    assert small.training.lr == pytest.approx(0.08 * small.training.batch_size / 64)
     assert (small.training.epochs, small.training.lr_steps) == (15, (12, 14))
-    task = training_task(small, None, torch.device("cpu"))
-    images, _ = task.batch(0)
+    training = open_training(small, None)
+    images = training.batches.batch(0).images
     assert images.shape == (8, 3, 128, 192)  # of 32 × 48 pixels: the ratio is kept
-    training = Training(small, None, task)
     training.step()
     assert np.isfinite(float(training.sums[0]))
 
@@ -163,8 +165,8 @@ def test_it_learns(root):
     """By heart, at least: what it trains on is what it is tested on."""
     changes = {"epochs": 40, "evaluate_every": 40, "lr_schedule": "cosine", "policy": "none"}
     training = make(root, **changes, flip=False, drop_empty=True)
-    training.task.tested = training.task.train
-    training.task.test_batches = OwnBatches(training)
+    training.tested = training.train
+    training.test_batches = OwnBatches(training)
     while not training.finished:
         training.step()
         if training.end_of_epoch:
@@ -176,13 +178,13 @@ class OwnBatches:
     """The training images, as a test would have them."""
 
     def __init__(self, training: Training) -> None:
-        self._task = training.task
+        data = training.settings.data
+        self._loader = detection_loader(
+            training.train, training=False, resize=resize_for(data.resize, data.image_size)
+        )
 
     def __iter__(self):
-        from ddas_gpu.pipelines import detection_loader
-
-        task = self._task
-        return iter(detection_loader(task.train, training=False, resize=task.resize))
+        return iter(self._loader)
 
 
 def test_real_photographs(coco_root, tmp_path):
@@ -228,7 +230,7 @@ def test_16_bits_do_not_overflow_in_the_loss(root):
 def test_mixed_precision_is_close(root):
     losses = []
     for mixed in ("on", "off"):
-        training = make(root, mixed_precision=mixed)
+        training = make(root, amp=mixed)
         training.step()
         losses.append(float(training.sums[0]))
     assert losses[0] == pytest.approx(losses[1], rel=0.05) and losses[0] != losses[1]
@@ -237,9 +239,9 @@ def test_mixed_precision_is_close(root):
 # --- bad input: one sentence, exit code 2, nothing left behind ------------------------------------
 
 REFUSED = {
-    "--model resnet-50": "--data coco needs a detector such as retinanet-r50, not 'resnet-50'",
-    "--batch 10": "--batch 10 is larger than the set, which has 9 training images",
-    "--batch 9 --drop-empty": "--batch 9 is larger than the set, which has 8 training images",
+    "--model resnet-50": "is for classification, but --data coco is for detection",
+    "--batch-size 10": "--batch-size 10 is larger than the set, which has 9 images",
+    "--batch-size 9 --drop-empty": "is larger than the set, which has 8 images",
     "--cutout 16": "--cutout is for classification, not for --data coco",
     "--padding 4": "--padding is for classification, not for --data coco",
     "--crop resized": "--crop is for classification, not for --data coco",
@@ -298,5 +300,5 @@ def test_an_unreadable_image_is_named(capsys, tmp_path):
 
 
 def test_settings_are_checked_for_their_task():
-    with pytest.raises(ValueError, match="--drop-empty is for detection: it needs --data coco"):
+    with pytest.raises(ValueError, match="--drop-empty is for detection, not for --data"):
         TrainSettings().replace(drop_empty=True).check()

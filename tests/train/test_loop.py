@@ -13,8 +13,7 @@ from train_commands import at_step, train
 from ddas_gpu.models import build
 from ddas_gpu.search.algorithm import Diverged
 from ddas_gpu.tasks.evaluation import evaluate
-from ddas_gpu.tasks.training_task import training_task
-from ddas_gpu.train.loop import Training
+from ddas_gpu.train.loop import Training, open_training
 from ddas_gpu.train.moving_average import MovingAverage
 from ddas_gpu.train.policies import open_policy
 from ddas_gpu.train.settings import preset
@@ -23,13 +22,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(settings, device: str = "cpu") -> Training:
-    schedule = open_policy(settings)
-    task = training_task(settings, schedule, torch.device(device))
-    return Training(settings, schedule, task, device)
+    return open_training(settings, open_policy(settings), device)
 
 
 def tiny(**flags):
-    defaults = {"train_share": 0.03, "test_share": 0.05, "batch": 8, "epochs": 2}
+    defaults = {"train_share": 0.03, "test_share": 0.05, "batch_size": 8, "epochs": 2}
     return preset("digits").replace(**defaults | flags)
 
 
@@ -55,7 +52,7 @@ def test_long_gradients_are_scaled_down():
     plain = {"momentum": 0.0, "weight_decay": 0.0, "lr": 1.0}
     steps = []
     for longest in (0.0, 0.25, 1e6):
-        training = make(tiny(longest_gradient=longest, **plain))
+        training = make(tiny(clip_grad_norm=longest, **plain))
         before = flat_weights(training)
         training.step()
         after = flat_weights(training)
@@ -105,7 +102,7 @@ def test_evaluation_counts_over_uneven_batches():
 def test_evaluation_leaves_the_network_in_its_mode():
     training = make(tiny())
     statistics = training.model.norm.running_mean.clone()
-    evaluate(training.model, training.task.test_batches, training.weights())
+    evaluate(training.model, training.test_batches, training.weights())
     assert training.model.training
     assert training.model.norm.running_mean.equal(statistics)
 
@@ -115,8 +112,8 @@ def test_the_average_is_what_is_tested():
     for _ in range(4):
         training.step()
     line = training.finish_epoch()
-    averaged = evaluate(training.model, training.task.test_batches, training.average.tensors)
-    own = evaluate(training.model, training.task.test_batches)
+    averaged = evaluate(training.model, training.test_batches, training.average.tensors)
+    own = evaluate(training.model, training.test_batches)
     assert line["test_loss"] == averaged["test_loss"] != own["test_loss"]
 
 
@@ -133,16 +130,29 @@ def test_epochs_between_tests():
     assert training.best["accuracy"] == max(line["test_accuracy"] for line in lines[2:])
 
 
-def test_label_smoothing_raises_the_loss():
-    plain, smooth = make(tiny()), make(tiny(label_smoothing=0.5))
-    for training in (plain, smooth):
+def last_loss(training: Training) -> float:
+    """Train to the end; the mean loss of the last epoch."""
+    while True:
         training.step()
-    assert float(smooth.sums[0]) != float(plain.sums[0])
+        if training.end_of_epoch:
+            loss = training.finish_epoch()["loss"]
+            if training.steps == training.total_steps:
+                return loss
+
+
+def test_label_smoothing_raises_the_loss():
+    """A cross-entropy is at least the entropy of its targets: 0 only without smoothing."""
+    smoothing, classes = 0.5, 10
+    others = smoothing / classes
+    targets = [1 - smoothing + others] + [others] * (classes - 1)
+    entropy = -sum(p * math.log(p) for p in targets)
+    plain, smooth = (last_loss(make(tiny(epochs=10, label_smoothing=s))) for s in (0.0, smoothing))
+    assert plain < entropy < smooth
 
 
 def test_mixed_precision_computes_in_16_bits():
     """On a CPU in bfloat16: the same code but for the scaling of the loss."""
-    mixed, full = make(tiny(mixed_precision="on")), make(tiny(mixed_precision="auto"))
+    mixed, full = make(tiny(amp="on")), make(tiny(amp="auto"))
     assert mixed.mixed and not full.mixed
     for training in (mixed, full):
         for _ in range(4):
@@ -165,7 +175,7 @@ def test_a_weight_at_infinity_is_never_kept():
 def test_a_gpu_trains_as_the_cpu_does():
     losses = []
     for device, mixed in (("cpu", "off"), ("cuda", "off"), ("cuda", "auto")):
-        training = make(tiny(policy="uniform", mixed_precision=mixed), device)
+        training = make(tiny(policy="uniform", amp=mixed), device)
         for _ in range(4):
             training.step()
         losses.append(training.finish_epoch()["loss"])
@@ -189,11 +199,16 @@ def test_it_learns_the_digits():
 
 RECIPES = {
     "digits": {},
-    "cifar10": {"model": "wrn-28-10", "epochs": 200, "batch": 128, "lr": 0.1},
+    "cifar10": {"model": "wrn-28-10", "epochs": 200, "batch_size": 128, "lr": 0.1},
     "cifar10 shake-shake-26-2x96d": {"epochs": 1800, "lr": 0.01, "weight_decay": 1e-3},
     "cifar100": {"model": "wrn-28-10", "cutout": 16, "flip": True, "padding": 4},
     "svhn": {"epochs": 160, "lr": 0.005, "weight_decay": 1e-3, "flip": False},
-    "imagenet": {"model": "resnet-50", "epochs": 270, "batch": 512, "lr_steps": (90, 180, 240)},
+    "imagenet": {
+        "model": "resnet-50",
+        "epochs": 270,
+        "batch_size": 512,
+        "lr_steps": (90, 180, 240),
+    },
     "imagenet resnet-200": {"lr": 0.2, "weight_decay": 1e-4, "cutout": 0},
     "folder": {"model": "resnet-18", "image_size": 64},
 }
@@ -228,8 +243,9 @@ def test_recipes_are_the_papers(name, expected, roots):
 def two_steps(settings) -> None:
     """On few, small images; the network and the transform are the recipe's."""
     size = 32 if settings.data.crop == "resized" else settings.data.image_size
-    few = {"batch": 2, "test_batch": 4, "image_size": size, "epochs": 1, "policy": "uniform"}
-    training = make(settings.replace(**few, train_share=1.0, test_share=1.0))
+    few = {"batch_size": 2, "test_batch_size": 4, "image_size": size, "epochs": 1}
+    whole = {"train_share": 1.0, "test_share": 1.0}
+    training = make(settings.replace(**few, **whole, policy="uniform"))
     training.step()
     training.step()
     assert math.isfinite(float(training.sums[0]))
@@ -255,8 +271,8 @@ def test_every_recipe_can_be_tried_out_at_a_small_scale(name, roots):
     assert small.training.epochs <= whole.training.epochs
     assert small.training.epochs >= 10
     assert small.data.train_share == 0.02
-    rate = small.training.lr / small.training.batch
-    assert rate == pytest.approx(whole.training.lr / whole.training.batch)
+    rate = small.training.lr / small.training.batch_size
+    assert rate == pytest.approx(whole.training.lr / whole.training.batch_size)
     if name not in LARGE:
         two_steps(small)
 

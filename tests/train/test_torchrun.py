@@ -13,7 +13,7 @@ from train_commands import results, train
 
 # 4 steps an epoch, 8 in all, on two ranks.
 TINY = (
-    *"--epochs 2 --train-share 0.03 --test-share 0.05 --batch 4 --test-batch 10".split(),
+    *"--epochs 2 --train-share 0.03 --test-share 0.05 --batch-size 4 --test-batch-size 10".split(),
     *"--threads 1 --policy uniform --model mortal_model:build".split(),
 )
 

@@ -1,4 +1,4 @@
-"""The two ways in: `apply` on floats, differentiable, and `apply_uint8` on bytes, forward only."""
+"""The interface: `apply` on floats, differentiable, and `apply_uint8` on bytes, forward only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they fill the bank)
+from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
 from ddas_gpu.ops.kornia.registry import Call, Entry, find
+
+tones.add_missing_point_ops()
 
 INTERPOLATIONS = ("nearest", "bilinear")
 
@@ -100,10 +102,9 @@ def _prepare(
     *,
     fractions: bool,
 ) -> Call:
-    """Everything an op is called with, checked, before anything is computed."""
+    """Return the checked parameters of an op."""
     op, (batch, _, height, width) = entry.op, images.shape
-    if op.square and height != width:
-        raise ValueError(f"{op.name} takes square images, not {height}x{width} pixels")
+    op.check_size(height, width)
     values, tensor = _argument(entry, images, argument, fractions)
     asked = tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
     if asked and not entry.has_argument_gradient(interpolation):
@@ -117,7 +118,7 @@ def _prepare(
 def _argument(
     entry: Entry, images: Tensor, argument: Any, fractions: bool
 ) -> tuple[tuple[float, ...], Tensor | None]:
-    """The argument on the host, where it is checked, and as a (1,) or (B,) tensor."""
+    """Return the argument as checked values on the host and as a (1,) or (B,) tensor."""
     if argument is None or entry.op.accepts is None:
         entry.op.check(argument)
         return (), None
@@ -129,7 +130,8 @@ def _argument(
             f"{entry.op.name} takes one argument, or one for each of {len(images)} images, "
             f"not {len(each)}"
         )
-    values = tuple(entry.check(value, fractions=fractions) for value in each)
+    checked = (entry.check(value, fractions=fractions) for value in each)
+    values = tuple(value for value in checked if value is not None)
     dtype = images.dtype if images.is_floating_point() else torch.float32
     if isinstance(argument, Tensor):
         return values, argument.to(images.device, dtype).reshape(-1)

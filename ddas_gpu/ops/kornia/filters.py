@@ -1,7 +1,7 @@
-"""Ops that look at a pixel's neighbours.
+"""Ops that read a pixel's neighbours.
 
-Like Pillow, a filter leaves alone the border that its window does not fit. Both windows are sums of
-boxes, and a box sum is separable: cheaper than a convolution here, and exact on bytes in float32.
+As in Pillow, a filter leaves the border unchanged where its window does not fit. Both windows are
+sums of boxes, which are separable: cheaper than a convolution, and exact on bytes in float32.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def box_sum(levels: Tensor, side: int) -> Tensor:
 
 
 def with_border(interior: Tensor, levels: Tensor) -> Tensor:
-    """`levels` with its middle replaced."""
+    """Return `levels` with its interior replaced."""
     rim = (levels.shape[3] - interior.shape[3]) // 2
     out = levels.clone()
     out[:, :, rim:-rim, rim:-rim] = interior

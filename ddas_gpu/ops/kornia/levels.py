@@ -1,12 +1,12 @@
-"""Pixels as grey levels 0..255, and how Pillow's intermediate rounding is carried into floats.
+"""Pixels as grey levels 0..255, with Pillow's intermediate rounding in differentiable form.
 
-Pillow works on bytes and rounds on the way: Color rounds the grey image, Contrast its mean,
-Sharpness the smoothed image, and a factor of 5 makes 2.5 levels out of half a level. To stay within
-one level of Pillow we must round there, too; to be differentiable we must not. So a rounded
-quantity is computed as Pillow does from the nearest bytes, where it is constant under small
-changes, and the linear response to the distance from those bytes is added. On images that came
-from bytes the distance is 0 and the value Pillow's; and between its jumps, half-way between two
-bytes, the function has exactly the derivative of the formula without rounding.
+Pillow rounds intermediate results: Color rounds the grey image, Contrast its mean, Sharpness the
+smoothed image; a factor of 5 amplifies half a level to 2.5. Staying within one level of Pillow
+requires the same rounding, a gradient requires none. So a rounded quantity is computed from the
+nearest bytes, where it is locally constant, and the linear response to the distance from those
+bytes is added. On images that came from bytes the distance is 0 and the value is Pillow's. The
+function jumps half-way between two bytes; everywhere else its derivative is that of the formula
+without rounding.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Levels:
 
     @classmethod
     def of_bytes(cls, images: Tensor) -> Levels:
-        # Channels apart: reductions and gathers with channels last take many times as long.
+        # NCHW: reductions and gathers are many times slower with channels last.
         values = images.to(torch.float32, memory_format=torch.contiguous_format)
         return cls(values, values)
 
@@ -46,19 +46,19 @@ class Levels:
     def rounded(
         self, rounded: Callable[[Tensor], Tensor], linear: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """`rounded(levels)` on the bytes, continued by the map `linear` that it rounds."""
+        """Return `rounded` of the nearest bytes plus `linear` of the distance from them."""
         on_bytes = rounded(self.nearest)
         if self.are_bytes:
             return on_bytes
         return on_bytes + linear(self.values - self.nearest)
 
     def look_up(self, tables: Tensor) -> Tensor:
-        """The entries of `tables`, (B, 3, 256), at the nearest bytes."""
+        """Return the entries of `tables`, (B, 3, 256), at the nearest bytes."""
         places = self.nearest.to(torch.int64).clamp(0, WHITE).flatten(2)
         return tables.to(self.values.dtype).gather(2, places).view(self.nearest.shape)
 
     def straight_through(self, step: Tensor) -> Tensor:
-        """The values of `step`, a function of `nearest`, with the gradient of the identity."""
+        """Return `step`, a function of `nearest`, with the gradient of the identity."""
         return self.values + (step - self.values).detach()
 
 
@@ -67,7 +67,7 @@ def round_half_up(levels: Tensor) -> Tensor:
 
 
 def blend(degenerate: Tensor, levels: Tensor, factor: Tensor) -> Tensor:
-    """`Image.blend` before it clips and truncates: the same order of the same float operations."""
+    """Return `Image.blend` before it clips and truncates, in the same order of float operations."""
     return degenerate + factor * (levels - degenerate)
 
 

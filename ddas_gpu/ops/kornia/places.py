@@ -1,8 +1,8 @@
-"""Ops that move pixels or leave them out, and never change a value.
+"""Ops that move pixels or cut them out.
 
-`nearest` gathers with the very coefficients of the op table, so it returns Pillow's pixels.
-`bilinear` samples at the same places with kornia; beyond its edges the image fades into black over
-one pixel, so the result is continuous in the argument.
+`nearest` gathers with the coefficients of the op table and returns Pillow's pixels. `bilinear`
+samples at the same positions with kornia; at its edges the image fades to black over one pixel, so
+the result is continuous in the argument.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def Rotate90(images: Tensor, call: Call) -> Tensor:
 @moves()
 def Cutout(images: Tensor, call: Call) -> Tensor:
     """0 inside the rectangle"""
-    side = call.tensor.to(torch.int64).unsqueeze(1)
+    assert call.centres is not None
+    side = call.argument.view(-1, 1).to(torch.int64)
     start = call.centres - side // 2  # (B, 2): left, top
 
     def covered(axis: int, size: int) -> Tensor:
@@ -52,13 +53,13 @@ def Cutout(images: Tensor, call: Call) -> Tensor:
 
 
 # --- the affine ops -------------------------------------------------------------------------------
-# A matrix maps a place in the image, in pixel indices, to the place where it ends up. The halves
-# are the distance from an index to the edges of its pixel, where Pillow has its origin.
+# A matrix maps a position in the image, in pixel indices, to its position in the result. Pillow's
+# origin is the corner of the first pixel, which is half a pixel from its index: hence the 0.5.
 
 
 @moves(argument=BILINEAR)
 def Rotate(images: Tensor, call: Call) -> Tensor:
-    """a degree"""
+    """per degree"""
 
     def matrix(degrees: Tensor) -> Tensor:
         cos, sin = torch.cos(torch.deg2rad(degrees)), torch.sin(torch.deg2rad(degrees))
@@ -81,18 +82,18 @@ def ShearY(images: Tensor, call: Call) -> Tensor:
 
 @moves(argument=BILINEAR)
 def TranslateX(images: Tensor, call: Call) -> Tensor:
-    """a pixel; fractions of one are accepted"""
+    """per pixel; fractions of a pixel are accepted"""
     return warp(images, call, away_from_identity(((0, 0, -1), (0, 0, 0))))
 
 
 @moves(argument=BILINEAR)
 def TranslateY(images: Tensor, call: Call) -> Tensor:
-    """a pixel; fractions of one are accepted"""
+    """per pixel; fractions of a pixel are accepted"""
     return warp(images, call, away_from_identity(((0, 0, 0), (0, 0, -1))))
 
 
 def away_from_identity(direction: tuple[tuple[float, ...], ...]) -> Callable[[Tensor], Tensor]:
-    """The matrix as a function of an argument in which it is linear."""
+    """Return the matrix as a function of an argument in which it is linear."""
 
     def matrix(argument: Tensor) -> Tensor:
         identity = torch.eye(2, 3, dtype=argument.dtype, device=argument.device)
@@ -102,17 +103,18 @@ def away_from_identity(direction: tuple[tuple[float, ...], ...]) -> Callable[[Te
 
 
 def warp(images: Tensor, call: Call, matrix: Callable[[Tensor], Tensor]) -> Tensor:
-    """`matrix` maps the argument, (1,) or (B,), to (1 or B, 2, 3)."""
+    """Transform the images; `matrix` maps the argument, (1,) or (B,), to (1 or B, 2, 3)."""
     if call.interpolation == "nearest":
         return gather(images, call)
     from kornia.geometry.transform import warp_affine
 
     # align_corners=True would divide by the size less 1.
-    return warp_affine(images, matrix(call.tensor), images.shape[2:], align_corners=False)
+    size = (images.shape[2], images.shape[3])
+    return warp_affine(images, matrix(call.argument.flatten()), size, align_corners=False)
 
 
 def gather(images: Tensor, call: Call) -> Tensor:
-    """Pillow's NEAREST transform in 16.16 fixed point, with the numbers the kernels get."""
+    """Apply Pillow's NEAREST transform in 16.16 fixed point, with the numbers of the kernels."""
     batch, channels, height, width = images.shape
     distinct = sorted(set(call.values))  # a batch that differs in its signs has two
     numbers = [call.op.numbers(value, height, width).ints for value in distinct]

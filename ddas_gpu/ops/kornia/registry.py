@@ -1,9 +1,9 @@
-"""The differentiable bank: one short function an op, under a decorator that states its gradients.
+"""The differentiable bank: one short function per op, under a decorator that states its gradients.
 
 Two decorators for two kinds of ops. An op that `@moves` pixels gets them as they are, floats in
-[0, 1] or bytes, and returns them somewhere else. An op that `@changes` pixels gets `Levels` and
+[0, 1] or bytes, and returns them in other places. An op that `@changes` pixels gets `Levels` and
 returns new levels, neither clipped nor quantised; the callers in `calls.py` do that. Both get the
-`Call`. The function bears the name of its op in `ddas_gpu.ops.table`.
+`Call`. The function has the name of its op in `ddas_gpu.ops.table`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Call:
-    """What an op is called with besides the pixels."""
+    """The parameters of an op besides the pixels."""
 
     op: table.Op
-    values: tuple[float, ...]  # the argument on the host: one value, or one an image
+    values: tuple[float, ...]  # the argument on the host: one value, or one per image
     tensor: Tensor | None  # the same on the images' device, (1,) or (B,), with its graph
     centres: Tensor | None = None  # (B, 2): x, y
     interpolation: str = "nearest"
 
     @property
     def argument(self) -> Tensor:
-        """The argument in the shape that meets (B, C, H, W)."""
+        """The argument, broadcastable to (B, C, H, W)."""
+        assert self.tensor is not None, f"{self.op.name} has no argument"
         return self.tensor.view(-1, 1, 1, 1)
 
 
@@ -49,7 +50,7 @@ class Entry:
     rounds: bool  # Pillow rounds the result to a byte; else it truncates
 
     def check(self, value: object, *, fractions: bool) -> float | int | None:
-        """The argument, checked by the table; `fractions` lets a learned one leave the integers."""
+        """Return the argument, checked; `fractions` allows non-integers where it has a gradient."""
         accepts = self.op.accepts
         if fractions and self.argument != NONE and accepts is not None:
             return replace(accepts, whole=False).check(self.op.name, value)
@@ -68,28 +69,40 @@ Decorator = Callable[[Callable[..., Tensor]], Callable[..., Tensor]]
 
 def moves(*, image: str = EXACT, argument: str = NONE) -> Decorator:
     """Register an op that moves pixels: (images, call) -> images, of any dtype."""
-    return _register(moves=True, image=image, argument=argument, rounds=False)
 
-
-def changes(*, image: str = EXACT, argument: str = NONE, rounds: bool = False) -> Decorator:
-    """Register an op that changes pixels: (levels, call) -> levels."""
-    return _register(moves=False, image=image, argument=argument, rounds=rounds)
-
-
-def _register(*, moves: bool, image: str, argument: str, rounds: bool) -> Decorator:
     def declare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        name = function.__name__
-        op = table.find(name)
-        if name in BANK:
-            raise ValueError(f"op {name!r} is registered twice")
-        BANK[name] = Entry(op, function, moves, image, argument, rounds)
+        _add(function.__name__, function, True, image, argument, False)
         return function
 
     return declare
 
 
+def changes(
+    *, image: str = EXACT, argument: str = NONE, rounds: bool = False, name: str | None = None
+) -> Decorator:
+    """Register an op that changes pixels: (levels, call) -> levels.
+
+    name: the op, if the function serves several and so cannot have its name.
+    """
+
+    def declare(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        _add(name or function.__name__, function, False, image, argument, rounds)
+        return function
+
+    return declare
+
+
+def _add(
+    name: str, function: Callable[..., Tensor], moves: bool, image: str, argument: str, rounds: bool
+) -> None:
+    op = table.find(name)
+    if name in BANK:
+        raise ValueError(f"op {name!r} is registered twice")
+    BANK[name] = Entry(op, function, moves, image, argument, rounds)
+
+
 def find(name: str) -> Entry:
-    """The entry of the op called `name`, or a ValueError that says what there is."""
+    """Return the entry of the op called `name`, or raise a ValueError."""
     op = table.find(name)
     if op.name not in BANK:
         raise ValueError(f"{name} has no differentiable form; there is one of: {', '.join(BANK)}")
@@ -97,16 +110,14 @@ def find(name: str) -> Entry:
 
 
 def gradient_table() -> str:
-    """What the gradients are, op by op; the package's docstring carries this text."""
-    rows = [("op", "in the image", "in the argument", "remark")]
+    """Return a Markdown table of the gradients of every op."""
+    rows = [("op", "in the image", "in the argument", "remark"), ("---",) * 4]
     rows += [
         (name, BANK[name].image, BANK[name].argument, _remark(BANK[name].function))
         for name in table.OPS
         if name in BANK
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join([*map(str.ljust, row[:3], widths), row[3]]).rstrip() for row in rows]
-    return "\n".join(lines)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _remark(function: Callable[..., Tensor]) -> str:

@@ -1,12 +1,21 @@
-"""Ops that give a pixel another value, from itself and at most its image's statistics."""
+"""Ops that compute a pixel's new value from the pixel and at most statistics of its image.
+
+A point op of the table without a function here runs by Pillow's own look-up table: see
+`by_pillow_table`.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ddas_gpu.ops.kornia.levels import WHITE, Levels, blend, round_half_up
-from ddas_gpu.ops.kornia.registry import EXACT, STRAIGHT_THROUGH, Call, changes
+from ddas_gpu.ops.kornia.registry import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
+from ddas_gpu.ops.table import OPS, Argument
 
 # Pillow's weights of R, G and B. In float32, too, products and sums of bytes with them are exact.
 LUMINANCE = (19595 / 65536, 38470 / 65536, 7471 / 65536)
@@ -67,16 +76,9 @@ def Invert(levels: Levels, call: Call) -> Tensor:
     return invert(levels.values, levels.values.new_tensor(WHITE))
 
 
-@changes(image=STRAIGHT_THROUGH)
-def Posterize(levels: Levels, call: Call) -> Tensor:
-    """as if it were the identity"""
-    step = 1 << (8 - call.argument.to(torch.int64))
-    return levels.straight_through((levels.nearest / step).floor() * step)
-
-
 @changes(argument=STRAIGHT_THROUGH)
 def Solarize(levels: Levels, call: Call) -> Tensor:
-    """in the threshold: (2 pixel - 1) / 255 a level"""
+    """in the threshold: (2 pixel - 1) / 255 per level"""
     threshold = call.argument
     inverted = (levels.nearest >= threshold).to(levels.values.dtype)
     # Straight-through: the step from 0 to 1 counts as a slope of 1 over the range of the levels.
@@ -128,3 +130,26 @@ def luminance(levels: Tensor) -> Tensor:
 
 def rounded_luminance(pixels: Tensor) -> Tensor:
     return round_half_up(luminance(pixels))
+
+
+def by_pillow_table(levels: Levels, call: Call) -> Tensor:
+    """as if it were the identity"""
+    tables = [pillow_table(call.op.name, value) for value in call.values or (None,)]
+    batch, channels = levels.values.shape[:2]
+    each = torch.tensor(np.stack(tables), device=levels.values.device)[:, None]  # (1 or B, 1, 256)
+    return levels.straight_through(levels.look_up(each.expand(batch, channels, 256)))
+
+
+@lru_cache(maxsize=1024)
+def pillow_table(name: str, argument: Argument) -> np.ndarray:
+    """Return what a point op makes of each byte value: uint8 (256,)."""
+    ramp = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, axis=2)
+    arguments = () if argument is None else (argument,)
+    return np.asarray(OPS[name].pillow(Image.fromarray(ramp), *arguments))[0, :, 0]
+
+
+def add_missing_point_ops() -> None:
+    """Register the point ops of the table that have no function of their own."""
+    for op in OPS.values():
+        if op.is_point and op.name not in BANK:
+            changes(image=STRAIGHT_THROUGH, name=op.name)(by_pillow_table)

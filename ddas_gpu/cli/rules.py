@@ -1,0 +1,86 @@
+"""What the value of a flag must be like, for all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition on some flags."""
+
+    flags: tuple[str, ...]
+    holds: Callable[[Any], bool]
+    """Written so that NaN fails, too."""
+    words: str
+
+
+RULES = (
+    Rule(
+        (
+            "anchor_scale",
+            "batch_size",
+            "checkpoint_seconds",
+            "classes",
+            "depth",
+            "epochs",
+            "evaluate_every",
+            "image_size",
+            "lr",
+            "lr_apply",
+            "lr_ops",
+            "policies",
+            "randaugment_ops",
+            "smoothing",
+            "test_batch_size",
+            "threads",
+            "timeout",
+            "train_images",
+            "val_batch_size",
+            "val_images",
+            "workers",
+        ),
+        lambda value: value > 0,
+        "must be above 0",
+    ),
+    Rule(
+        ("clip_grad_norm", "cutout", "momentum", "padding", "seed", "weight_decay"),
+        lambda value: value >= 0,
+        "cannot be negative",
+    ),
+    Rule(
+        ("scale", "test_share", "train_share"),
+        lambda value: 0 < value <= 1,
+        "is a share above 0 and up to 1",
+    ),
+    Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
+    Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
+    Rule(("label_smoothing", "moving_average"), lambda value: 0 <= value < 1, "lies in [0, 1)"),
+    Rule(("randaugment_level",), lambda value: 0 <= value <= 30, "is a level from 0 to 30"),
+    Rule(
+        ("adam_betas",),
+        lambda values: all(0 <= value < 1 for value in values),
+        "lie in [0, 1)",
+    ),
+    Rule(
+        ("lr_steps",),
+        lambda values: all(value >= 0 for value in values),
+        "cannot be negative",
+    ),
+)
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting: "lr_ops" is --lr-ops."""
+    return f"--{name.replace('_', '-')}"
+
+
+def check_rules(values: dict[str, Any]) -> None:
+    """Raise a ValueError for the first value that breaks its rule; None is never wrong."""
+    for rule in RULES:
+        for name in rule.flags:
+            value = values.get(name)
+            if value is not None and not rule.holds(value):
+                raise ValueError(f"{flag(name)} {rule.words}, not {value}")

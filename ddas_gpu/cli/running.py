@@ -1,0 +1,79 @@
+"""Run a job from its settings: join the ranks, open the folder, run, report."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddas_gpu.cli.settings import Own
+from ddas_gpu.cli.shell import prepare
+from ddas_gpu.distributed import torchrun
+
+if TYPE_CHECKING:
+    import torch
+
+    from ddas_gpu.distributed.ranks import Ranks
+    from ddas_gpu.runs.job import Job
+
+
+def settings_of_run(folder: Path, command: str, name: str, kind: type[Own]) -> Own:
+    """Return the settings of the run of `command` in `folder`."""
+    from ddas_gpu.runs.folder import read_config  # imports torch
+
+    values = read_config(folder, command, name)
+    try:
+        return kind.from_json(values)
+    except (ValueError, TypeError) as error:
+        where = folder / "config.json"
+        raise ValueError(f"{where} is not the configuration of a {name}: {error}") from None
+
+
+def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], Job]) -> int:
+    """Build a job, and only then touch the run folder; run it; return the exit code."""
+    device = prepare(settings.run)
+    # Everything below needs torch, which takes seconds to import.
+    from ddas_gpu.distributed.agreement import require_same_start
+    from ddas_gpu.distributed.ranks import joined
+    from ddas_gpu.report.writing import write_report
+    from ddas_gpu.runs.folder import RunFolder, check_free
+    from ddas_gpu.runs.runner import run_to_end
+    from ddas_gpu.runs.shared_folder import open_for_all
+
+    out, resume = settings.run.out, settings.run.resume
+
+    def open_folder() -> RunFolder:
+        if resume:
+            return RunFolder(out)
+        values, task, files = settings.to_json(), settings.spec.task, job.first_files()
+        return RunFolder.create(out, settings.data.data, job.command, task, values, files)
+
+    with joined(device, settings.run.timeout) as ranks:
+        with ranks.together():
+            if ranks.first and out is not None and not resume:
+                check_free(out)
+            job = build(device, ranks)
+        require_same_start(ranks, settings, job.fingerprints, **job.facts())
+        with open_for_all(ranks, open_folder, new=not resume) as folder:
+            if ranks.first:
+                print(job.greeting(folder.path), file=sys.stderr)
+            received = run_to_end(job, folder, settings.run.checkpoint_seconds)
+            if received is not None:
+                return stopped(program, received, folder.path, job.steps)
+            if ranks.first:
+                report = write_report(folder.path)
+                print(*job.summary(folder.path), f"report: {report}", sep="\n")
+    return 0
+
+
+def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:
+    """Print how to continue after a signal; return the exit code."""
+    if torchrun.launched():
+        program = program.replace("python", "torchrun …")
+    again = f"{program} --resume --out {shlex.quote(str(folder))}"
+    if torchrun.rank() == 0:
+        print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)
+    return 128 + received

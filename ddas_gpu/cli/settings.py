@@ -1,0 +1,97 @@
+"""Settings in groups: a dataclass of dataclasses whose fields are the flags of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ddas_gpu.cli.rules import check_rules, flag
+from ddas_gpu.data.catalog import CATALOG, find_data
+from ddas_gpu.tasks.facts import FACTS
+
+Own = TypeVar("Own", bound="Settings")
+
+# What may change on --resume.
+FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "timeout", "workers")
+
+
+class Settings:
+    """Base of a command's settings, a frozen dataclass of the groups data, policy, training, run.
+
+    No two groups have a flag of the same name.
+    """
+
+    def usual(self: Own) -> Own:
+        """Return the preset that the flags of this run started from."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise a ValueError for settings that no run can have."""
+        values = self.to_json()
+        check_rules(values)
+        refuse_foreign_flags(values, self.usual().to_json())
+        if values["frozen_norm"] and values["backbone"] is None:
+            raise ValueError("--frozen-norm keeps trained statistics: it needs --backbone FILE")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return {setting: value}, all groups in one, as in config.json."""
+        values: dict[str, Any] = {}
+        for group in dataclasses.fields(self):
+            values |= dataclasses.asdict(getattr(self, group.name))
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in values.items()
+        }
+
+    def replace(self: Own, **values: Any) -> Own:
+        """Return a copy with some settings changed, whatever group they are in."""
+        groups = {}
+        for group in dataclasses.fields(self):
+            old = getattr(self, group.name)
+            own = {f.name: values.pop(f.name) for f in dataclasses.fields(old) if f.name in values}
+            groups[group.name] = dataclasses.replace(old, **own)
+        if values:
+            raise ValueError(f"unknown setting {next(iter(values))!r}")
+        return type(self)(**groups)
+
+    @classmethod
+    def from_json(cls: type[Own], values: dict[str, Any]) -> Own:
+        """Inverse of `to_json`."""
+        defaults = cls()
+        groups = [getattr(defaults, group.name) for group in dataclasses.fields(cls)]
+        paths = {f.name for group in groups for f in dataclasses.fields(group) if _is_path(f)}
+        read = {}
+        for name, value in values.items():
+            if name in paths and value is not None:
+                value = Path(value)
+            read[name] = tuple(value) if isinstance(value, list) else value
+        return defaults.replace(**read)
+
+
+def _is_path(field: dataclasses.Field) -> bool:
+    return "Path" in str(field.type)
+
+
+def refuse_foreign_flags(values: dict[str, Any], usual: dict[str, Any]) -> None:
+    """Raise a ValueError for flags of another task or of another data set.
+
+    usual: the preset's values, which are never refused.
+    """
+    data = find_data(values["data"])
+    foreign = [
+        *(
+            (name, facts.name)
+            for facts in FACTS.values()
+            if facts.name != data.task
+            for name in facts.flags
+        ),
+        *(
+            (name, f"--data {other.name}")
+            for other in CATALOG.values()
+            if other is not data
+            for name in other.flags
+        ),
+    ]
+    for name, owner in foreign:
+        if name in values and values[name] != usual[name]:
+            raise ValueError(f"{flag(name)} is for {owner}, not for --data {data.name}")

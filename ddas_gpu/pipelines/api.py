@@ -1,0 +1,246 @@
+"""The pipelines and loaders of images with labels, one call each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddas_gpu.data.opening import open_images
+from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.feed import LabelFeed
+from ddas_gpu.pipelines.loader import Loader, make_pipeline, open_batches
+from ddas_gpu.pipelines.order import Order, ReaderOrder
+from ddas_gpu.pipelines.transform import make_transform
+from ddas_gpu.policy import PolicySchedule
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.dali import ImagePipeline
+
+
+def training_pipeline(
+    root: Any,
+    schedule: PolicySchedule | str | Path | None,
+    batch_size: int = 256,
+    epochs: int = 270,
+    device: str = "auto",
+    *,
+    size: int | tuple[int, int] | None = None,
+    crop: str | None = None,
+    padding: int = 4,
+    flip: bool = True,
+    cutout: int = 0,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    on_bad_files: str | None = None,
+    first: int = 0,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **options: Any,
+) -> ImagePipeline:
+    """Return a DALI Pipeline of (images, labels).
+
+    It reads, decodes, crops, flips, applies the policy, normalises and cuts out.
+
+    Works in `DALIClassificationIterator(pipe, reader_name="Reader")` and its kin. Every epoch
+    begins with a batch of its own, at the probabilities that `schedule` (a PolicySchedule or the
+    path of its JSON; None for no policy) has for that epoch of `epochs`. What happens to a sample
+    is a pure function of (seed, epoch, place of the sample in the data set); for .tar and .tfrecord
+    files, which DALI shuffles, of its place in the epoch.
+
+    root: a folder with one folder of images per class, .tar (WebDataset) or .tfrecord files, or a
+        pair of arrays (images uint8 (N, H, W, 3), labels); see `ddas_gpu.data.opening`.
+    device: "cpu", "cuda", or "auto" for a GPU if there is one.
+    size: pixels per side or (height, width); files 224 by default, arrays have their own.
+    crop: "resized" scales a random part of the image, "pad" shifts by up to `padding` pixels.
+    cutout: side of a hole in the mean colour; 0 for none.
+    mean, std: of the channels, in levels of 0 … 255.
+    layout, dtype: NCHW or NHWC, float32 or float16.
+    shard_id, num_shards: by default torch.distributed's rank and world size.
+    on_bad_files: "skip" or "stop" looks through all image files first.
+    first: the batch to begin with, counted over all epochs.
+    prefetch: batches that are prepared ahead; `options` go to `nvidia.dali.Pipeline`.
+
+    Labels are int32 (B, 1), as those of DALI's own readers.
+    """
+    feed, order = prepare(
+        root,
+        training=True,
+        schedule=schedule,
+        epochs=epochs,
+        batch_size=batch_size,
+        seed=seed,
+        shard_id=shard_id,
+        num_shards=num_shards,
+        on_bad_files=on_bad_files,
+        size=size,
+        crop=crop,
+        padding=padding,
+        flip=flip,
+        cutout=cutout,
+        mean=mean,
+        std=std,
+        layout=layout,
+        dtype=dtype,
+    )
+    return make_pipeline(
+        feed.from_batch(first),
+        order,
+        device=device,
+        num_threads=num_threads,
+        prefetch=prefetch,
+        **options,
+    )
+
+
+def evaluation_pipeline(
+    root: Any,
+    batch_size: int = 256,
+    device: str = "auto",
+    *,
+    size: int | tuple[int, int] | None = None,
+    crop: str | None = None,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    on_bad_files: str | None = None,
+    first: int = 0,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **options: Any,
+) -> ImagePipeline:
+    """Return a DALI Pipeline of (images, labels) for testing: in order, and always the same.
+
+    Where training takes a random part (crop="resized"), this takes the middle 224/256; where it
+    pads, the whole image. The last batch is filled up with the last sample. For images in memory
+    give the training set's `mean` and `std`. The rest is as in `training_pipeline`.
+    """
+    feed, order = prepare(
+        root,
+        training=False,
+        batch_size=batch_size,
+        shard_id=shard_id,
+        num_shards=num_shards,
+        on_bad_files=on_bad_files,
+        size=size,
+        crop=crop,
+        mean=mean,
+        std=std,
+        layout=layout,
+        dtype=dtype,
+    )
+    return make_pipeline(
+        feed.from_batch(first),
+        order,
+        device=device,
+        num_threads=num_threads,
+        prefetch=prefetch,
+        **options,
+    )
+
+
+def loader(
+    root: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 256,
+    epochs: int | None = None,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    drop_last: bool = False,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **settings: Any,
+) -> Loader:
+    """Return batches (images, labels) as tensors, ready for a model.
+
+    >>> photographs, classes = np.zeros((8, 32, 32, 3), np.uint8), np.arange(8)
+    >>> batches = loader((photographs, classes), "policy.json", batch_size=4, epochs=2)
+    >>> for epoch in range(2):
+    ...     for images, labels in batches:
+    ...         assert images.shape == (4, 3, 32, 32) and labels.shape == (4,)
+
+    root, schedule, epochs, device and `settings` are those of `training_pipeline`, or with
+    training=False those of `evaluation_pipeline`. With torch.distributed each rank gets its share.
+    Without DALI the loader falls back, with a warning, to Pillow and torch.
+    """
+    if schedule is not None and epochs is None:
+        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
+    feed, order = prepare(
+        root,
+        training=training,
+        schedule=schedule,
+        epochs=1 if epochs is None else epochs,
+        batch_size=batch_size,
+        **settings,
+    )
+    batches = open_batches(feed, order, device, num_threads, prefetch)
+    return Loader(batches, epochs, drop_last)
+
+
+def prepare(
+    root: Any,
+    *,
+    training: bool,
+    batch_size: int,
+    schedule: PolicySchedule | str | Path | None = None,
+    epochs: int = 1,
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    on_bad_files: str | None = None,
+    **transform: Any,
+) -> tuple[LabelFeed, Order]:
+    """Return what does not need DALI: the feed, and which samples make up which batch."""
+    policies = open_schedule(schedule, epochs, training)
+    images = open_images(root, on_bad_files)
+    feed = LabelFeed(
+        images,
+        make_transform(images, **transform),
+        training=training,
+        seed=seed,
+        schedule=policies,
+        total_epochs=epochs,
+    )
+    shard_id, num_shards = shard_of(shard_id, num_shards)
+    if isinstance(images, Records):
+        # The number of samples is filled in when DALI has opened the files.
+        return feed, ReaderOrder(num_shards, batch_size, seed, shard_id, num_shards, training)
+    return feed, Order(len(images), batch_size, seed, shard_id, num_shards, training)
+
+
+def open_schedule(
+    schedule: PolicySchedule | str | Path | None, epochs: Any, training: bool
+) -> PolicySchedule | None:
+    """Return the schedule of a training of `epochs`, read from its file if need be."""
+    if not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
+    if schedule is not None and not training:
+        raise ValueError("a schedule is for training: images to test on are not augmented")
+    if schedule is None or isinstance(schedule, PolicySchedule):
+        return schedule
+    if isinstance(schedule, (str, Path)):
+        return PolicySchedule.load(schedule)
+    raise TypeError(
+        f"schedule is a PolicySchedule or the path of its JSON, not {type(schedule).__name__}"
+    )
+
+
+def shard_of(shard_id: int | None, num_shards: int | None) -> tuple[int, int]:
+    """Return the shard of this process: as given, else torch.distributed's rank."""
+    if shard_id is not None and num_shards is not None:
+        return shard_id, num_shards
+    if shard_id is not None or num_shards is not None:
+        raise ValueError("shard_id and num_shards go together: give both or none")
+    import torch.distributed as distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

@@ -1,0 +1,166 @@
+"""The pipelines and loaders of images with boxes, one call each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddas_gpu.data.coco import Coco
+from ddas_gpu.data.opening import open_boxes
+from ddas_gpu.ops.box_policies import MOST_BOXES
+from ddas_gpu.pipelines.api import open_schedule, shard_of
+from ddas_gpu.pipelines.box_feed import BoxFeed
+from ddas_gpu.pipelines.loader import Loader, make_pipeline, open_batches
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.transform import Resize, make_box_transform
+from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import check_space
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.dali import ImagePipeline
+
+
+def detection_pipeline(
+    source: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 16,
+    epochs: int = 150,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    split: str = "train2017",
+    keep_empty: bool = True,
+    resize: int | tuple[int, int] | Resize = (800, 1333),
+    flip: bool = True,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    first: int = 0,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **options: Any,
+) -> ImagePipeline:
+    """Return a DALI Pipeline of (images, boxes, labels, counts, sizes, ids), see `DetectionBatch`:
+    read, decode, resize, flip, policy, normalise, pad.
+
+    Works in `DALIGenericIterator(pipe, ["images", "boxes", …], reader_name="Reader")`. Every epoch
+    begins with a batch of its own, at the probabilities that `schedule` (a PolicySchedule or the
+    path of its JSON; None for no policy) has for that epoch of `epochs`. What happens to a sample
+    is a pure function of (seed, epoch, place of the sample in the source).
+
+    source: a folder in COCO's layout, of which `split` is read; an opened `Coco`; or a sequence of
+        `Annotated`; see `ddas_gpu.data.coco` for what is made of crowds and odd boxes.
+    training: False for testing: in order, without flip and policy.
+    keep_empty: whether images without boxes stay; `ids` count those that stay.
+    resize: the side of a square in pixels; or (shorter side, longest) to keep the ratio.
+    mean, std: of the channels, in levels of 0 … 255; by default ImageNet's.
+    The rest is as in `training_pipeline`.
+
+    Images are padded at the right and below, to the largest of the batch in multiples of 32; so
+    are their boxes, to the most of the batch, at least one.
+    """
+    feed, order = prepare_boxes(
+        source,
+        training=training,
+        schedule=schedule,
+        epochs=epochs,
+        batch_size=batch_size,
+        split=split,
+        keep_empty=keep_empty,
+        seed=seed,
+        shard_id=shard_id,
+        num_shards=num_shards,
+        resize=resize,
+        flip=flip,
+        mean=mean,
+        std=std,
+        layout=layout,
+        dtype=dtype,
+    )
+    return make_pipeline(
+        feed.from_batch(first),
+        order,
+        device=device,
+        num_threads=num_threads,
+        prefetch=prefetch,
+        **options,
+    )
+
+
+def detection_loader(
+    source: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 16,
+    epochs: int | None = None,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    drop_last: bool = False,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **settings: Any,
+) -> Loader:
+    """Return batches for a detector as tensors: a `DetectionBatch` each.
+
+        batches = detection_loader("data/coco", "policy.json", batch_size=16, epochs=150)
+        for epoch in range(150):
+            for images, boxes, labels, counts, sizes, ids in batches:
+                loss = criterion(model(images), boxes, labels, counts)
+
+    source, schedule, epochs, device, training and `settings` are those of `detection_pipeline`.
+    With torch.distributed each rank gets its share. Without DALI the loader falls back, with a
+    warning, to Pillow and torch.
+    """
+    if schedule is not None and epochs is None:
+        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
+    feed, order = prepare_boxes(
+        source,
+        training=training,
+        schedule=schedule,
+        epochs=1 if epochs is None else epochs,
+        batch_size=batch_size,
+        **settings,
+    )
+    batches = open_batches(feed, order, device, num_threads, prefetch)
+    return Loader(batches, epochs, drop_last)
+
+
+def prepare_boxes(
+    source: Any,
+    *,
+    training: bool,
+    schedule: PolicySchedule | str | Path | None,
+    epochs: int,
+    batch_size: int,
+    split: str = "train2017",
+    keep_empty: bool = True,
+    seed: int = 0,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    **transform: Any,
+) -> tuple[BoxFeed, Order]:
+    """Return what does not need DALI: the feed, and which samples make up which batch."""
+    policies = open_schedule(schedule, epochs, training)
+    made = make_box_transform(**transform)
+    images = open_boxes(source, split, keep_empty)
+    if policies is not None:
+        check_space(policies.space, True, "schedule")
+        check_counts(images)
+    feed = BoxFeed(
+        images, made, training=training, seed=seed, schedule=policies, total_epochs=epochs
+    )
+    return feed, Order(len(images), batch_size, seed, *shard_of(shard_id, num_shards), training)
+
+
+def check_counts(source: Coco) -> None:
+    """Raise a ValueError that names the image with too many boxes for a policy."""
+    for image in source.images:
+        if len(image.boxes) > MOST_BOXES:
+            raise ValueError(
+                f"{image.file} has {len(image.boxes)} boxes; with a policy at most {MOST_BOXES} "
+                "are possible"
+            )

@@ -1,0 +1,190 @@
+"""Images with boxes: what the host decides about each batch.
+
+The annotations give the size of every image, so that everything but the pixels is known before a
+file is opened: the sizes after resizing, and where the boxes are after resize, flip and policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ddas_gpu.data.coco import Annotated, Coco
+from ddas_gpu.ops.box_policies import BoxStep, plan_boxes
+from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.feed import Feed, as_tensor, paths_for_dali
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.pixels import common_size
+from ddas_gpu.pipelines.policy_node import BoxPolicyNode
+from ddas_gpu.pipelines.transform import BoxTransform
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.host import HostBatches
+
+# Of the graph's outputs, those that the host gives as they are.
+TARGETS = ("boxes", "labels", "counts", "sizes", "ids")
+
+
+class DetectionBatch(NamedTuple):
+    """What a detector trains on: images with M boxes each, of which the first `counts` are real."""
+
+    images: torch.Tensor  # normalised, (B, 3, H, W) unless asked otherwise, padded with 0
+    boxes: torch.Tensor  # float32 (B, M, 4), x0 y0 x1 y1 in pixels of `images`; 0 beyond the count
+    labels: torch.Tensor  # int64 (B, M); -1 beyond the count
+    counts: torch.Tensor  # int64 (B,)
+    sizes: torch.Tensor  # int64 (B, 2), height and width before padding
+    ids: torch.Tensor  # int64 (B,), places of the images in the source
+
+
+class Examples(NamedTuple):
+    """What the search augments: images of any sizes, each with any number of boxes."""
+
+    images: list[Any]  # uint8 (H, W, 3)
+    boxes: list[np.ndarray]  # (n, 4) float64, x0 y0 x1 y1 in pixels
+    labels: list[np.ndarray]  # (n,) int64
+
+
+class CleanExamples(NamedTuple):
+    """A clean batch of them."""
+
+    examples: Examples
+    samples: np.ndarray  # (B,) places in the source
+    epoch: int
+
+
+class BoxFeed(Feed):
+    """Files of images with any number of boxes."""
+
+    advice = "replace such files, or take them out of the annotations"
+    source: Coco
+    transform: BoxTransform
+
+    def __init__(self, source: Coco, transform: BoxTransform, **settings: Any) -> None:
+        self.source, self.transform = source, transform
+        super().__init__(**settings)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        if self.clean:
+            return ("paths", "scaled", "ids")
+        return ("paths", "scaled", "canvas", *TARGETS)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return self.source.files
+
+    def make(
+        self, epoch: int, samples: np.ndarray
+    ) -> tuple[dict[str, Any], list[list[BoxStep]] | None]:
+        chosen, sizes, flips = self._placed(epoch, samples)
+        given = {
+            "paths": paths_for_dali([image.file for image in chosen]),
+            # A negative width mirrors, at no cost.
+            "scaled": (np.where(flips[:, None], (1, -1), 1) * sizes).astype(np.float32),
+            "ids": samples.astype(np.int64),
+        }
+        if self.clean:
+            return given, None
+        steps = None
+        boxes, labels = objects_of(chosen, sizes, flips)
+        if self.schedule is not None:
+            policies, key, _ = self.draw_policies(epoch, samples)
+            space = self.schedule.space
+            steps, boxes, labels = plan_boxes(
+                sizes, boxes, labels, policies, space, key, samples=samples
+            )
+        given |= {
+            "canvas": np.tile(np.float32(common_size(sizes)), (len(samples), 1)),
+            "sizes": np.array(sizes, np.int64),
+            **padded(boxes, labels),
+        }
+        return given, steps
+
+    def _placed(
+        self, epoch: int, samples: np.ndarray
+    ) -> tuple[list[Annotated], list[tuple[int, int]], np.ndarray]:
+        """Return the images, their sizes after resizing, and whether each is mirrored."""
+        chosen = [self.source.images[sample] for sample in samples]
+        sizes = [self.transform.resize.new_size(image.height, image.width) for image in chosen]
+        flips = np.zeros(len(samples), bool)
+        if self.training:
+            flips = draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)[1]
+        return chosen, sizes, flips
+
+    def make_node(self) -> BoxPolicyNode:
+        return BoxPolicyNode(self.schedule.space, self.problems)
+
+    def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
+        from ddas_gpu.pipelines.graph import define_boxes
+
+        return define_boxes(self, gpu)
+
+    def pack(
+        self, outputs: Sequence[Any], epoch: int, samples: np.ndarray
+    ) -> DetectionBatch | CleanExamples:
+        if self.clean:
+            images = [torch.from_dlpack(image) for image in outputs[0]]
+            return self.clean_batch(images, epoch, samples)
+        images, *targets = map(as_tensor, outputs)
+        return DetectionBatch(images, *(part.to(images.device) for part in targets))
+
+    def clean_batch(
+        self, images: list[torch.Tensor], epoch: int, samples: np.ndarray
+    ) -> CleanExamples:
+        chosen, sizes, flips = self._placed(epoch, samples)
+        boxes, labels = objects_of(chosen, sizes, flips)
+        if self.transform.rotate90:
+            boxes = [rotated_boxes(b, width) for b, (_, width) in zip(boxes, sizes, strict=True)]
+            images = [image.rot90().contiguous() for image in images]
+        return CleanExamples(Examples(images, boxes, labels), samples, epoch)
+
+    def on_host(self, order: Order, device: str, workers: int | None) -> HostBatches:
+        from ddas_gpu.pipelines.host import BoxesOnHost
+
+        return BoxesOnHost(self, order, device, workers)
+
+
+def objects_of(
+    chosen: Sequence[Annotated], sizes: Sequence[tuple[int, int]], flips: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the boxes and labels of images after resize and flip."""
+    all_boxes, all_labels = [], []
+    for image, size, flip in zip(chosen, sizes, flips, strict=True):
+        boxes, labels = image.objects()
+        boxes = resized_boxes(boxes, (image.height, image.width), size)
+        all_boxes.append(flipped_boxes(boxes, size[1]) if flip else boxes)
+        all_labels.append(labels)
+    return all_boxes, all_labels
+
+
+def resized_boxes(boxes: np.ndarray, size: tuple[int, int], new: tuple[int, int]) -> np.ndarray:
+    """Return boxes (n, 4) of an image of this height and width, after it was resized."""
+    y, x = new[0] / size[0], new[1] / size[1]
+    return boxes * [x, y, x, y]
+
+
+def flipped_boxes(boxes: np.ndarray, width: int) -> np.ndarray:
+    """Return boxes (n, 4) of an image of this width, after it was mirrored."""
+    x0, y0, x1, y1 = boxes.T
+    return np.stack([width - x1, y0, width - x0, y1], axis=1)
+
+
+def rotated_boxes(boxes: np.ndarray, width: int) -> np.ndarray:
+    """Return boxes (n, 4) of an image of this width, after Pillow's ROTATE_90."""
+    x0, y0, x1, y1 = boxes.T
+    return np.stack([y0, width - x1, y1, width - x0], axis=1)
+
+
+def padded(boxes: list[np.ndarray], labels: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return boxes, labels and counts of a batch as arrays, with room for one box at least."""
+    counts = np.array([len(each) for each in labels], np.int64)
+    most = max(1, counts.max())
+    all_boxes = np.zeros((len(counts), most, 4), np.float32)
+    all_labels = np.full((len(counts), most), -1, np.int64)
+    for i, count in enumerate(counts):
+        all_boxes[i, :count], all_labels[i, :count] = boxes[i], labels[i]
+    return {"boxes": all_boxes, "labels": all_labels, "counts": counts}

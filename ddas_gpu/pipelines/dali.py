@@ -1,0 +1,149 @@
+"""A DALI Pipeline that knows its order of samples and names the file behind an error."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nvidia.dali import Pipeline
+
+from ddas_gpu.data.scanning import BadImage, describe, find_problem
+from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.readers import READER
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class ImagePipeline(Pipeline):
+    """Yields what its feed defines, such as (images, labels); for DALI's iterators its reader is
+    called "Reader".
+
+    `order` says how many batches an epoch has and which samples they hold.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        order: Order,
+        *,
+        gpu: bool,
+        num_threads: int | None = None,
+        prefetch: int = 2,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            batch_size=order.batch_size,
+            num_threads=num_threads or default_threads(),
+            device_id=gpu_number() if gpu else None,
+            prefetch_queue_depth=prefetch,
+            seed=feed.seed & 0x7FFFFFFF,
+            exec_dynamic=True,  # batches are handed out without a copy
+            **options,
+        )
+        self.feed, self.order = feed, order
+        self._gpu = gpu
+        feed.order = order
+        reader = {}
+        if isinstance(feed.source, Records):
+            self._scratch = tempfile.TemporaryDirectory()  # until the pipeline goes
+            names = ("shuffle", "seed", "shard_id", "num_shards")
+            reader = {name: getattr(order, name) for name in names}
+            reader["scratch"] = Path(self._scratch.name)
+        with self:
+            self.set_outputs(*feed.define(gpu, reader))
+
+    def build(self) -> None:
+        if self._built:
+            return
+        if self._gpu and not gpu_found():
+            raise ValueError("device='cuda' needs an NVIDIA GPU and CuPy: take device='cpu'")
+        super().build()
+        if isinstance(self.feed.source, Records):
+            samples = super().reader_meta(READER)["epoch_size"]
+            self.feed.order = self.order = replace(self.order, samples=samples)
+
+    def reader_meta(self, name: str | None = None) -> dict[str, Any]:
+        if isinstance(self.feed.source, Records):
+            return super().reader_meta(name)
+        if name not in (None, READER):
+            raise ValueError(f"the reader is called {READER!r}, not {name!r}")
+        meta = self.order.reader_meta()
+        return {READER: meta} if name is None else meta
+
+    def epoch_size(self, name: str | None = None) -> Any:
+        meta = self.reader_meta(name)
+        if name is not None:
+            return meta["epoch_size_padded"]
+        return {reader: each["epoch_size_padded"] for reader, each in meta.items()}
+
+    # DALI's own `run` and its iterators all come by one of these two.
+
+    def outputs(self, *args: Any, **options: Any) -> Any:
+        with self._plain_words():
+            return super().outputs(*args, **options)
+
+    def share_outputs(self, *args: Any, **options: Any) -> Any:
+        with self._plain_words():
+            return super().share_outputs(*args, **options)
+
+    @contextmanager
+    def _plain_words(self) -> Iterator[None]:
+        """Raise what lies behind an error, where we know, instead of DALI's stack trace alone."""
+        try:
+            yield
+        except RuntimeError as error:
+            bad = [] if self.feed.files is None else self._bad_files()
+            if not bad:
+                raise
+            raise ValueError(f"{describe(bad)}; {self.feed.advice}") from error
+        if self.feed.problems:
+            raise self.feed.problems[0]
+
+    def _bad_files(self) -> list[BadImage]:
+        """Return the unreadable files of the batches that may have been under way."""
+        files = self.feed.files
+        done = self.feed.first + self._consumer_iter - 1
+        found = {}
+        for iteration in range(done, done + self._cpu_queue_size + 1):
+            for sample in self.order.batch(*self.order.locate(iteration)):
+                problem = None if sample in found else find_problem(files[sample])
+                if problem is not None:
+                    found[sample] = BadImage(files[sample], problem)
+        return list(found.values())
+
+
+def default_threads() -> int:
+    """Return this process's share of the cores; torchrun says how many share the machine."""
+    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+def on_gpu(device: str) -> bool:
+    """Return whether `device` means a GPU; "gpu", DALI's word, is taken for "cuda"."""
+    if device not in (*DEVICES, "gpu"):
+        raise ValueError(f"device is one of {', '.join(DEVICES)}, not {device!r}")
+    return gpu_found() if device == "auto" else device != "cpu"
+
+
+def gpu_found() -> bool:
+    """Return whether the op bank can run on a GPU here."""
+    try:
+        import cupy
+    except ImportError:
+        return False
+    return bool(cupy.is_available())
+
+
+def gpu_number() -> int:
+    """Return the GPU of this process: torch's current one, else that of its local rank."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.current_device()
+    return int(os.environ.get("LOCAL_RANK", 0))

@@ -1,0 +1,185 @@
+"""The standard transform of a data set, as numbers: what happens to an image around the policy.
+
+With labels: crop and flip on uint8, the policy, then normalise and Cutout. With boxes: resize and
+flip on uint8, the policy, then normalise and pad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ddas_gpu.data.opening import Images
+from ddas_gpu.data.sources import ImageArrays
+from ddas_gpu.pipelines.pixels import channel_statistics
+
+CROPS = ("pad", "resized")
+LAYOUTS = ("NCHW", "NHWC")
+DTYPES = ("float32", "float16")
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the model gets: normalised with `mean` and `std`, in levels of 0 … 255."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    layout: str = "NCHW"
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """The standard transform of images with labels."""
+
+    size: tuple[int, int]  # height and width of what comes out
+    crop: str  # "pad": shift by up to `padding` into black; "resized": scale a random part
+    padding: int
+    flip: bool
+    cutout: int  # side of the hole, 0 for none
+    output: Output
+    rotate90: bool = False  # rotate test images by 90°: the paper's sanity check
+
+
+@dataclass(frozen=True)
+class Square:
+    """Resize every image to `size` × `size` pixels, whatever its shape."""
+
+    size: int
+
+    def new_size(self, height: int, width: int) -> tuple[int, int]:
+        return self.size, self.size
+
+
+@dataclass(frozen=True)
+class KeepRatio:
+    """Resize the shorter side to `short` pixels, but the longer one to at most `long`."""
+
+    short: int
+    long: int
+
+    def new_size(self, height: int, width: int) -> tuple[int, int]:
+        factor = min(self.short / min(height, width), self.long / max(height, width))
+        return max(1, round(height * factor)), max(1, round(width * factor))
+
+
+Resize = Square | KeepRatio
+
+
+@dataclass(frozen=True)
+class BoxTransform:
+    """The standard transform of images with boxes."""
+
+    resize: Resize
+    flip: bool
+    output: Output
+    rotate90: bool = False
+
+
+def make_transform(
+    images: Images,
+    *,
+    size: int | tuple[int, int] | None = None,
+    crop: str | None = None,
+    padding: int = 4,
+    flip: bool = True,
+    cutout: int = 0,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    rotate90: bool = False,
+) -> Transform:
+    """Fill in what was not asked for.
+
+    Arrays are padded and keep their size, files are cropped to 224 pixels; arrays bring their own
+    mean and deviation, files have ImageNet's.
+    """
+    one_size = isinstance(images, ImageArrays) and isinstance(images.images, np.ndarray)
+    crop = one_of("crop", crop or ("pad" if one_size else "resized"), CROPS)
+    if one_size:
+        own = images.images.shape[1:3]
+        if crop != "pad":
+            raise ValueError("images in memory have one size already: crop='pad'")
+        if size is not None and _pair(size) != own:
+            raise ValueError(
+                f"the images in memory have {own} pixels and are not scaled to {_pair(size)}"
+            )
+        size = own
+    for name, value in (("padding", padding), ("cutout", cutout)):
+        if not isinstance(value, (int, np.integer)) or value < 0:
+            raise ValueError(f"{name} is a number of pixels, 0 or more, not {value!r}")
+    if one_size and (mean is None or std is None):
+        own_mean, own_std = channel_statistics(images.images)
+        mean, std = own_mean if mean is None else mean, own_std if std is None else std
+    return Transform(
+        size=_pair(size if size is not None else 224 if crop == "resized" else 32),
+        crop=crop,
+        padding=int(padding),
+        flip=bool(flip),
+        cutout=int(cutout),
+        output=make_output(mean, std, layout, dtype),
+        rotate90=rotate90,
+    )
+
+
+def make_box_transform(
+    *,
+    resize: int | tuple[int, int] | Resize = (800, 1333),
+    flip: bool = True,
+    mean: Any = None,
+    std: Any = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    rotate90: bool = False,
+) -> BoxTransform:
+    """Fill in what was not asked for, or raise a ValueError that names the wrong argument."""
+    output = make_output(mean, std, layout, dtype)
+    return BoxTransform(open_resize(resize), bool(flip), output, rotate90)
+
+
+def make_output(mean: Any, std: Any, layout: str, dtype: str) -> Output:
+    return Output(
+        mean=_channels("mean", IMAGENET_MEAN if mean is None else mean),
+        std=_channels("std", IMAGENET_STD if std is None else std),
+        layout=one_of("layout", layout, LAYOUTS),
+        dtype=one_of("dtype", str(dtype).removeprefix("torch."), DTYPES),
+    )
+
+
+def open_resize(resize: int | tuple[int, int] | Resize) -> Resize:
+    """Read a number as the side of a square, a pair as the shorter side and the longest."""
+    if isinstance(resize, Resize):
+        return resize
+    sides = tuple(resize) if isinstance(resize, (tuple, list)) else (resize,)
+    whole = all(isinstance(side, (int, np.integer)) and side > 0 for side in sides)
+    if not whole or len(sides) not in (1, 2):
+        raise ValueError(
+            f"resize is the side of a square in pixels, or (shorter side, longest), not {resize!r}"
+        )
+    return Square(int(*sides)) if len(sides) == 1 else KeepRatio(*map(int, sides))
+
+
+def one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
+    """Return `value`, or raise a ValueError that lists what is accepted."""
+    if value not in accepted:
+        raise ValueError(f"{name} is one of {', '.join(accepted)}, not {value!r}")
+    return value
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, (int, np.integer)) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(s, (int, np.integer)) and s > 0 for s in pair):
+        raise ValueError(f"size is a number of pixels or (height, width), not {size!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _channels(name: str, values: Any) -> tuple[float, ...]:
+    array = np.asarray(values, np.float64)
+    if array.shape != (3,) or not np.isfinite(array).all() or (name == "std" and array.min() <= 0):
+        raise ValueError(f"{name} has a number for each of 3 channels, in levels, not {values!r}")
+    return tuple(array.tolist())

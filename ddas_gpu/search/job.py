@@ -1,0 +1,113 @@
+"""A search as a job: what it writes to its folder, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddas_gpu.distributed.agreement import digest, require_same
+from ddas_gpu.distributed.ranks import in_touch
+from ddas_gpu.runs.folder import POLICY, SAMPLES, archive
+from ddas_gpu.runs.job import Files, Metrics
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.space import SearchSpace
+
+SPLIT = "split.json"
+
+
+class SearchJob:
+    """A `Job`: metrics.jsonl has one line per step, policy.json is written at the end."""
+
+    command = name = "search"
+    may_stop = True
+
+    def __init__(self, search: Search) -> None:
+        self.search, self.ranks = search, search.ranks
+        self.total_steps, self.steps_per_epoch = search.total_steps, search.steps_per_epoch
+        self.images_per_step = search.images_per_step
+        self._last: Metrics = {}
+
+    @property
+    def steps(self) -> int:
+        return self.search.steps
+
+    @property
+    def lines(self) -> int:
+        return self.search.steps
+
+    def fingerprints(self) -> list[int]:
+        return self.search.fingerprints()
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def first_files(self) -> Files:
+        sets = {"train": self.search.train, "validation": self.search.validation}
+        split = {name: images.members() for name, images in sets.items()}
+        text = json.dumps(split, ensure_ascii=False)
+        samples = archive(self.search.task.samples(self.search.train))
+        return {SAMPLES: samples, SPLIT: f"{text}\n".encode()}
+
+    def start(self) -> None:
+        self.ranks.copy_from_first(self.search.model.state_dict().values())
+
+    def step(self) -> Metrics:
+        with in_touch():
+            self._last = self.search.step()
+        return self._last
+
+    def finish_epoch(self) -> None:
+        require_same_state(self.search)
+
+    def epoch_files(self) -> Files:
+        return {}
+
+    def final_files(self) -> Files:
+        return {POLICY: self.search.schedule().to_bytes()}
+
+    def status(self) -> str:
+        loss, p_tp = self._last["loss"], self._last["apply_probability"]
+        top = top_candidates(self.search.space, self.search.parameters.op_probabilities, 2)
+        return f"loss {loss:.3f}, p_tp {p_tp:.3f}, top {top}"
+
+    def greeting(self, folder: Path) -> str:
+        count = len(self.search.space)
+        return f"searching {count} candidates in {self.total_steps} steps: {folder}"
+
+    def summary(self, folder: Path) -> list[str]:
+        space, parameters = self.search.space, self.search.parameters
+        p_o = parameters.op_probabilities
+        return [
+            f"probability to augment: {parameters.apply_probability:.3f}",
+            f"most probable:  {top_candidates(space, p_o, 5)}  (1.00× is uniform)",
+            f"least probable: {top_candidates(space, -p_o, 5)}",
+            f"policy: {folder / POLICY}",
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.search.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.search.load_state_dict(state)
+
+
+def top_candidates(space: SearchSpace, probabilities: np.ndarray, count: int) -> str:
+    """Name the most probable candidates; negate the probabilities for the least probable."""
+    order = np.argsort(-probabilities, kind="stable")[:count]
+    return ", ".join(f"{space[i]} {abs(probabilities[i]) * len(space):.2f}×" for i in order)
+
+
+def require_same_state(search: Search) -> None:
+    """Raise `Refused` if α or the weights differ between ranks in a single bit.
+
+    The state must then not be saved: the last checkpoint is the last one to trust.
+    """
+    if search.ranks.count == 1:
+        return
+    alpha = digest(search.parameters.alpha_tp, search.parameters.alpha_o)
+    facts = {"policy parameters (α)": alpha, "weights": digest(*search.weights)}
+    when = f" after epoch {search.steps // search.steps_per_epoch}"
+    require_same(search.ranks, facts, when)

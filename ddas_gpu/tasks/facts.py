@@ -1,0 +1,57 @@
+"""What can be said of a task without torch: its score, and the flags that it alone knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Score:
+    """The number that trainings are ranked by; more is better."""
+
+    key: str  # test_KEY and best_KEY in metrics.jsonl, KEY in best.pt
+    name: str  # for people
+    form: str  # format specification of a value
+
+    @property
+    def tested(self) -> str:
+        return f"test_{self.key}"
+
+    @property
+    def best(self) -> str:
+        return f"best_{self.key}"
+
+    def show(self, value: float) -> str:
+        return format(value, self.form)
+
+
+ACCURACY = Score("accuracy", "test accuracy", ".2%")
+PRECISION = Score("mAP", "test mAP", ".3f")  # COCO's mean average precision, in its own format
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A task, as settings, commands and the report know it."""
+
+    name: str
+    score: Score
+    flags: tuple[str, ...]  # settings that mean nothing to the other tasks
+    has_boxes: bool = False
+
+
+FACTS = {
+    facts.name: facts
+    for facts in (
+        TaskFacts(
+            name="classification",
+            score=ACCURACY,
+            flags=("classes", "crop", "cutout", "decode", "label_smoothing", "padding"),
+        ),
+        TaskFacts(
+            name="detection",
+            score=PRECISION,
+            flags=("anchor_scale", "backbone", "drop_empty", "frozen_norm", "resize"),
+            has_boxes=True,
+        ),
+    )
+}

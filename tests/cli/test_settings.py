@@ -1,0 +1,122 @@
+"""Settings of both commands: rules, flags of other tasks, presets, renamed flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+from ddas_gpu.cli.parsing import RENAMED, with_new_names
+from ddas_gpu.cli.rules import RULES, flag
+from ddas_gpu.data.catalog import CATALOG
+from ddas_gpu.search import settings as search
+from ddas_gpu.search.__main__ import parse as parse_search
+from ddas_gpu.tasks.facts import FACTS
+from ddas_gpu.train import settings as train
+from ddas_gpu.train.__main__ import parse as parse_train
+
+COMMANDS = {"search": search.preset, "train": train.preset}
+PARSERS = {"search": parse_search, "train": parse_train}
+
+# Another value than any preset has, for each flag that only one task knows.
+FOREIGN = {
+    "anchor_scale": 3.5,
+    "backbone": Path("weights.pth"),
+    "classes": 3,
+    "crop": "resized",
+    "cutout": 5,
+    "decode": "each",
+    "drop_empty": True,
+    "frozen_norm": True,
+    "label_smoothing": 0.1,
+    "padding": 3,
+    "resize": "keep-ratio",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("data", CATALOG)
+@pytest.mark.parametrize(
+    ("task", "name"), [(facts.name, name) for facts in FACTS.values() for name in facts.flags]
+)
+def test_a_flag_of_another_task_is_refused_by_both_commands(command, data, task, name):
+    preset = COMMANDS[command](data)
+    if name not in preset.to_json() or CATALOG[data].task == task:
+        return
+    with pytest.raises(ValueError) as refused:
+        preset.replace(**{name: FOREIGN[name]}).check()
+    assert str(refused.value) == f"{flag(name)} is for {task}, not for --data {data}"
+
+
+def test_every_flag_of_a_task_is_one_of_a_command():
+    known = search.SearchSettings().to_json() | train.TrainSettings().to_json()
+    names = {name for facts in FACTS.values() for name in facts.flags}
+    names |= {name for spec in CATALOG.values() for name in spec.flags}
+    assert names <= known.keys()
+
+
+def test_a_flag_of_another_data_set_is_refused():
+    with pytest.raises(ValueError, match="--svhn-extra is for --data svhn, not for --data digits"):
+        train.preset("digits").replace(svhn_extra=True).check()
+    train.preset("svhn").replace(svhn_extra=True).check()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("data", CATALOG)
+@pytest.mark.parametrize("scale", [1.0, 0.3, 0.01])
+def test_every_preset_passes_its_own_check(command, data, scale):
+    COMMANDS[command](data, scale=scale).check()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_number_has_a_rule_that_nan_breaks(command):
+    rules = {name: rule for rule in RULES for name in rule.flags}
+    assert len(rules) == sum(len(rule.flags) for rule in RULES), "a flag has two rules"
+    settings = COMMANDS[command]("digits")
+    groups = [getattr(settings, group.name) for group in dataclasses.fields(settings)]
+    for field in (field for group in groups for field in dataclasses.fields(group)):
+        if ("int" not in field.type and "float" not in field.type) or field.name == "ranks":
+            continue
+        if field.name == "levels":  # checked with the space
+            continue
+        several = field.type.startswith("tuple")
+        assert not rules[field.name].holds((math.nan,) if several else math.nan), field.name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_and_back(command):
+    settings = COMMANDS[command]("coco").replace(root=Path("here"), lr_steps=(1, 2))
+    assert type(settings).from_json(settings.to_json()) == settings
+    with pytest.raises(ValueError, match="unknown setting 'no_such'"):
+        settings.replace(no_such=1)
+
+
+OLD = {
+    "search": {"--batch": 7, "--val-batch": 9},
+    "train": {
+        "--batch": 7,
+        "--test-batch": 9,
+        "--longest-gradient": 2.5,
+        "--mixed-precision": "on",
+    },
+}
+
+
+@pytest.mark.parametrize("separator", [" ", "="])
+@pytest.mark.parametrize(
+    ("command", "old", "value"),
+    [(command, old, value) for command, flags in OLD.items() for old, value in flags.items()],
+)
+def test_renamed_flags_keep_working(command, old, value, separator):
+    argv = f"{old}{separator}{value}".split()
+    settings = PARSERS[command](with_new_names(argv))
+    new = RENAMED[old].removeprefix("--").replace("-", "_")
+    assert settings == COMMANDS[command]("digits").replace(**{new: value})
+
+
+def test_only_flags_are_renamed():
+    argv = ["--out", "batch", "--batch-size", "3", "--policy=--x=y"]
+    assert with_new_names(argv) == argv
+    assert with_new_names(["--val_batch", "3"]) == ["--val-batch-size", "3"]

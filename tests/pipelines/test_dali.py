@@ -1,0 +1,133 @@
+"""What goes wrong is told in plain words, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("nvidia.dali")
+
+from nvidia.dali.plugin.pytorch import DALIClassificationIterator
+
+from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
+from ddas_gpu.pipelines.dali import default_threads
+
+
+@pytest.fixture
+def own_folder(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "images"))
+
+
+def spoil(path: Path, how: str) -> Path:
+    content = path.read_bytes()
+    path.write_bytes(
+        {"truncated": content[: len(content) // 2], "empty": b"", "text": b"hi " * 9}[how]
+    )
+    return path
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "text"])
+@pytest.mark.parametrize("kind", ["jpg", "png"])
+def test_a_damaged_file_is_named(own_folder: Path, schedule, how, kind):
+    bad = spoil(own_folder / "class1" / ("1.jpg" if kind == "jpg" else "2.png"), how)
+    pipeline = training_pipeline(own_folder, schedule, 4, 3, "cpu", size=16)
+    try:
+        for _ in range(4):
+            pipeline.run()
+    except ValueError as error:
+        assert str(bad) in str(error) and "on_bad_files='skip'" in str(error)
+    else:
+        # libjpeg fills the rest of a truncated JPEG with grey, and DALI takes that.
+        assert (how, kind) == ("truncated", "jpg")
+
+
+@pytest.mark.parametrize("how", ["truncated", "empty", "text"])
+def test_damaged_files_stop_a_pipeline_or_are_left_out(own_folder: Path, schedule, how):
+    bad = spoil(own_folder / "class1" / "1.jpg", how)
+    with pytest.raises(ValueError, match=f"1 unreadable image: .*{bad.name}"):
+        training_pipeline(own_folder, schedule, 4, 3, "cpu", size=16, on_bad_files="stop")
+    with pytest.warns(RuntimeWarning, match=f"going on without 1 unreadable image: .*{bad.name}"):
+        pipeline = training_pipeline(
+            own_folder, schedule, 7, 3, "cpu", size=16, on_bad_files="skip"
+        )
+    labels = np.concatenate([np.array(pipeline.run()[1].as_tensor()) for _ in range(2)])
+    assert np.bincount(labels[:, 0]).tolist() == [5, 4, 5]
+
+
+def test_a_file_that_disappears_in_mid_epoch_is_named(own_folder: Path, schedule):
+    pipeline = training_pipeline(own_folder, schedule, 2, 3, "cpu", size=16)
+    pipeline.run()
+    gone = own_folder / "class2" / "1.jpg"
+    gone.unlink()
+    with pytest.raises(ValueError, match=f"{gone} .the file is gone."):
+        for _ in range(16):
+            pipeline.run()
+
+
+def test_a_file_that_only_pillow_reads_is_named(own_folder: Path):
+    Image.new("RGB", (60, 60)).save(own_folder / "class0" / "1.jpg", format="gif")
+    pipeline = evaluation_pipeline(own_folder, 4, "cpu", size=16)
+    with pytest.raises(ValueError, match="1.jpg .a GIF, which DALI does not read"):
+        pipeline.run()
+
+
+def test_a_damaged_file_is_named_through_dalis_iterators(own_folder: Path):
+    bad = spoil(own_folder / "class1" / "1.jpg", "text")
+    pipeline = evaluation_pipeline(own_folder, 4, "cpu", size=16)
+    with pytest.raises(ValueError, match=str(bad)):
+        list(DALIClassificationIterator(pipeline, reader_name="Reader"))
+
+
+def test_a_problem_in_the_policy_node_keeps_its_type_and_words(arrays, schedule):
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu")
+
+    class Odd(Exception):
+        pass
+
+    def fail(images, order):
+        raise Odd("a lamp fell over")
+
+    pipeline.feed.node.augment = fail
+    for _ in range(2):  # and it stays broken
+        with pytest.raises(Odd, match="a lamp fell over"):
+            pipeline.run()
+
+
+@pytest.mark.parametrize("way", ["pass", "raise SystemExit(0)", "os.kill(os.getpid(), 2)"])
+def test_the_interpreter_exits_with_batches_under_way(folder: Path, way: str):
+    program = f"""
+import os
+import numpy as np
+from ddas_gpu import PolicySchedule, SearchSpace, training_pipeline
+space = SearchSpace.preset("imagenet")
+schedule = PolicySchedule(space, np.ones(1), np.full((1, len(space)), 1 / len(space)))
+pipeline = training_pipeline({str(folder)!r}, schedule, 64, 1, "cpu", prefetch=8)
+pipeline.run()
+{way}
+"""
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Fatal" not in done.stderr
+    assert done.returncode in ((-2, 130) if "kill" in way else (0,)), done.stderr
+
+
+def test_processes_of_one_machine_share_its_cores(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    alone = default_threads()
+    assert alone == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * alone))
+    assert default_threads() == 1

@@ -1,0 +1,82 @@
+"""Every sample once an epoch, on one rank or on many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddas_gpu.pipelines.order import Order, ReaderOrder
+
+
+def whole_epoch(epochs: Order, epoch: int) -> np.ndarray:
+    batches = [epochs.batch(epoch, place) for place in range(epochs.batches)]
+    assert all(len(batch) == epochs.batch_size for batch in batches)
+    return np.concatenate(batches)[: epochs.shard_size]
+
+
+@given(
+    samples=st.integers(1, 60),
+    batch_size=st.integers(1, 70),
+    num_shards=st.integers(1, 5),
+    shuffle=st.booleans(),
+)
+def test_the_ranks_share_all_samples(samples: int, batch_size: int, num_shards: int, shuffle: bool):
+    samples = max(samples, num_shards)
+    ranks = [Order(samples, batch_size, 4, rank, num_shards, shuffle) for rank in range(num_shards)]
+    assert len({rank.batches for rank in ranks}) == 1, "a rank with more batches would wait forever"
+    seen = np.concatenate([whole_epoch(rank, 1) for rank in ranks])
+    times = np.bincount(seen, minlength=samples)
+    assert times.min() == 1
+    most = sum(times) - samples
+    assert most < num_shards if shuffle else most == 0
+
+
+def test_epochs_are_shuffled_differently_and_repeatably():
+    epochs = Order(100, 10, seed=1)
+    first, second = whole_epoch(epochs, 0), whole_epoch(epochs, 1)
+    assert (first != second).any() and (first != np.arange(100)).any()
+    assert (first == whole_epoch(Order(100, 10, seed=1), 0)).all()
+    assert (first != whole_epoch(Order(100, 10, seed=2), 0)).any()
+
+
+def test_the_order_does_not_depend_on_the_batch_size_or_the_ranks():
+    whole = whole_epoch(Order(24, 24, seed=1), 3)
+    assert (whole == whole_epoch(Order(24, 5, seed=1), 3)).all()
+    dealt = [whole_epoch(Order(24, 5, 1, rank, 2), 3) for rank in (0, 1)]
+    assert (whole == np.stack(dealt, 1).ravel()).all()
+
+
+def test_unshuffled_batches_are_in_order_and_filled_with_the_last_sample():
+    epochs = Order(7, 4, shuffle=False)
+    assert epochs.batch(0, 1).tolist() == [4, 5, 6, 6]
+
+
+def test_a_batch_larger_than_the_set_is_filled_from_its_start():
+    batch = Order(3, 8, seed=0).batch(0, 0)
+    assert batch[:3].tolist() == batch[3:6].tolist() and len(set(batch[:3])) == 3
+
+
+def test_iterations_count_over_the_epochs():
+    epochs = Order(10, 4)
+    assert [epochs.locate(i) for i in (0, 2, 3, 7)] == [(0, 0), (0, 2), (1, 0), (2, 1)]
+
+
+def test_a_readers_samples_are_numbered_across_the_ranks():
+    ranks = [ReaderOrder(10, 3, 0, rank, 2) for rank in (0, 1)]
+    numbers = np.concatenate([rank.batch(0, place) for rank in ranks for place in (0, 1)])
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 0), "at least 1 sample, not 0"),
+        ((10, 2, 0, 2, 2), "shard 2 is not one of 2"),
+        ((1, 2, 0, 0, 2), "1 samples cannot be dealt to 2 shards"),
+    ],
+)
+def test_impossible_numbers(arguments: tuple[int, ...], message: str):
+    with pytest.raises(ValueError, match=message):
+        Order(*arguments)
