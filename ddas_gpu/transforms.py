@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ddas_gpu.data.sources import checksum_of
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
 from ddas_gpu.policy import PolicySchedule
@@ -71,7 +71,7 @@ class PolicyTransform:
     def _augment(self, pixels: Any, index: int | None) -> Any:
         if index is None:
             host = pixels.cpu().numpy() if isinstance(pixels, torch.Tensor) else pixels
-            index = zlib.crc32(np.ascontiguousarray(host))
+            index = checksum_of(host)
         epoch, sample = self.epoch, np.array([index])
         policies = draws.draw_policies(self.schedule, self.epochs, self.seed, epoch, sample)
         key = draws.sign_key(self.seed, epoch)

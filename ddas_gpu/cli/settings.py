@@ -16,6 +16,7 @@ Own = TypeVar("Own", bound="Settings")
 FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "timeout", "workers")
 
 
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """Base of a command's settings, a frozen dataclass of the groups data, policy, training, run.
 
@@ -56,7 +57,7 @@ class Settings:
 
     @classmethod
     def from_json(cls: type[Own], values: dict[str, Any]) -> Own:
-        """Inverse of `to_json`."""
+        """Return the settings that `to_json` wrote."""
         defaults = cls()
         groups = [getattr(defaults, group.name) for group in dataclasses.fields(cls)]
         paths = {f.name for group in groups for f in dataclasses.fields(group) if _is_path(f)}

@@ -21,10 +21,12 @@ Values = dict[str, Any]  # {setting: value}, over the defaults of a command
 
 
 class Reader(Protocol):
-    """How a data set lies on disk."""
+    """Opens a data set as it lies on disk."""
 
-    layout: str
-    """What the root folder must hold, for messages; empty where there is no folder."""
+    @property
+    def layout(self) -> str:
+        """What the root folder must hold, for messages; empty where there is no folder."""
+        ...
 
     def search_images(self, root: Any, size: int) -> Any:
         """Open the images that a search splits, for use at `size` pixels per side."""

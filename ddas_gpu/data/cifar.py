@@ -33,7 +33,7 @@ class Layout:
 
 
 def pickled(key: str) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
-    """A reader of batches whose labels are under `key`."""
+    """Return a reader of batches whose labels are under `key`."""
 
     def read(content: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
         batch = restricted_load(content, path)
@@ -43,7 +43,7 @@ def pickled(key: str) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
 
 
 def binary(labels: int) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
-    """A reader of rows of so many labels, the last of which counts, and 3072 pixels."""
+    """Return a reader of rows of `labels` labels, of which the last counts, and 3072 bytes."""
 
     def read(content: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
         rows = np.frombuffer(content, np.uint8).reshape(-1, labels + 3072)
@@ -151,7 +151,9 @@ class Batches:
                 for member in archive:
                     file = PurePosixPath(member.name).name
                     if file in files and member.isfile():
-                        found[file] = archive.extractfile(member).read()
+                        content = archive.extractfile(member)
+                        assert content is not None  # None only for what is not a file
+                        found[file] = content.read()
         except (tarfile.TarError, EOFError, zlib.error) as error:
             raise ValueError(f"{self.place} is damaged: {error}") from None
         missing = [file for file in files if file not in found]

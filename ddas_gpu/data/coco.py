@@ -1,6 +1,6 @@
 """COCO, or your own boxes in its format: images in a folder, annotations in one JSON file.
 
-What is made of the annotations:
+How the annotations are read:
 
 - category ids, which have holes, become labels 0, 1, … in the order of the ids;
 - boxes become corners, clipped to the image; what is left without area is dropped;
@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ddas_gpu.data.decoding import DAMAGED
+from ddas_gpu.data.sources import checksum_of
 
 LAYOUT = (
     "annotations/instances_train2017.json and train2017/ with the images it names "
@@ -37,15 +38,15 @@ class Annotated:
     width: int
     boxes: np.ndarray  # (n, 4) float64, x0 y0 x1 y1 in pixels
     labels: np.ndarray  # (n,) int64
-    areas: np.ndarray  # (n,) float64: of the thing, not of its box, where the file tells it
-    crowd: np.ndarray  # (n,) bool: many things of a kind in one box
+    areas: np.ndarray  # (n,) float64: of the object, not of its box, where the file has it
+    crowd: np.ndarray  # (n,) bool: many objects of one class in one box
 
     def objects(self) -> tuple[np.ndarray, np.ndarray]:
-        """Boxes and labels to learn from: without crowds."""
+        """Return the boxes and labels to learn from: without crowds."""
         return self.boxes[~self.crowd], self.labels[~self.crowd]
 
     def read(self) -> np.ndarray:
-        """The image: uint8 HWC, RGB, in the pixels its boxes are given in."""
+        """Return the image, uint8 (H, W, 3) RGB, at the size that its boxes refer to."""
         try:
             with Image.open(self.file) as file:
                 image = file
@@ -83,20 +84,20 @@ class Coco:
         return replace(self, images=[self.images[index] for index in indices])
 
     def without_empty(self) -> Coco:
-        """Leave out the images without any box to learn from."""
+        """Return the images that have a box to learn from."""
         return replace(self, images=[i for i in self.images if len(i.objects()[0])])
 
     def members(self) -> tuple[str, ...]:
         return tuple(file.name for file in self.files)
 
     def fingerprint(self) -> int:
-        """Of names, sizes and boxes."""
+        """Return a checksum of names, sizes and boxes."""
         checksum = 0
         for image in self.images:
             facts = f"{image.file.name} {image.width} {image.height} {image.file.stat().st_size}"
             checksum = zlib.crc32(facts.encode(errors="surrogateescape"), checksum)
             for array in image.objects():
-                checksum = zlib.crc32(np.ascontiguousarray(array), checksum)
+                checksum = checksum_of(array, checksum)
         return checksum
 
 
@@ -159,7 +160,7 @@ def _read(path: Path) -> tuple[list[dict], list[dict], list[dict]]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    parts = []
+    parts: list[list[dict]] = []
     for part, keys in _NEEDED.items():
         entries = content.get(part) if isinstance(content, dict) else None
         if not isinstance(entries, list):
@@ -174,11 +175,12 @@ def _read(path: Path) -> tuple[list[dict], list[dict], list[dict]]:
                     f"{missing[0]!r}"
                 )
         parts.append(entries)
-    return tuple(parts)
+    images, annotations, categories = parts
+    return images, annotations, categories
 
 
 def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tuple:
-    """x, y, width, height, label, area, crowd."""
+    """Return x, y, width, height, label, area, crowd."""
     try:
         x, y, width, height = (float(number) for number in annotation["bbox"])
     except (TypeError, ValueError):
@@ -193,7 +195,7 @@ def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tu
 
 
 def _size(image: dict[str, Any], where: str) -> tuple[int, int]:
-    """Height and width."""
+    """Return the height and width."""
     sides = image["height"], image["width"]
     if not all(isinstance(side, (int, float)) and 1 <= side < 2**31 for side in sides):
         raise ValueError(

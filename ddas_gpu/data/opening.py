@@ -1,4 +1,4 @@
-"""From what a user names to a source: a folder, record files, arrays, an opened source."""
+"""Opening what a user names: a folder, record files, arrays, an opened source."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.data.folder import LAYOUT, open_folder
 from ddas_gpu.data.scanning import NOT_IN_DALI, BadImage, describe, scan_files
-from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
+from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, Records
 
-Images = ImageFiles | ImageArrays | Records
+Images = Labelled | Records
 
 ON_BAD_FILES = (None, "skip", "stop")
 TARS = frozenset((".tar",))
@@ -74,7 +74,8 @@ def open_images(root: Any, on_bad_files: str | None = None) -> Images:
         if all(isinstance(file, (str, Path)) for file in root):
             return _open_records([Path(file) for file in root])
         if len(root) == 2:
-            return ImageArrays(*map(np.asarray, root))
+            pixels, labels = map(np.asarray, root)
+            return ImageArrays(pixels, labels)
     raise TypeError(
         "images come from a folder, from .tar or .tfrecord files, or as (images, labels), "
         f"not from {type(root).__name__}"

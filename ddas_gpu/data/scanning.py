@@ -1,4 +1,4 @@
-"""Finding the images that cannot be read, before a training stumbles over them."""
+"""Finding the images that cannot be read, before a training fails on them."""
 
 from __future__ import annotations
 

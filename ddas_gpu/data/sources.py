@@ -1,7 +1,7 @@
 """Images of a data set, known by their number: in memory, in files, or in records.
 
 `Coco` (data/coco.py) is the fourth kind: files with boxes. All but records can say how many
-images they hold, take a subset, name each image, and tell themselves from other data.
+images they hold, take a subset, name each image, and return a checksum of the data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Own = TypeVar("Own", bound="Source")
 class Source(Protocol):
     """What every data set of known size can do."""
 
-    class_names: tuple[str, ...]
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
 
     def __len__(self) -> int: ...
 
@@ -32,18 +33,12 @@ class Source(Protocol):
         ...
 
     def members(self) -> tuple[str, ...]:
-        """Return what each image is called: its file, or its number."""
+        """Return the name of each image: its file, or its number."""
         ...
 
     def fingerprint(self) -> int:
-        """Return a number that tells this data from other data."""
+        """Return a checksum by which a resumed run recognises its data."""
         ...
-
-
-class Labelled(Source, Protocol):
-    """Images with one label each."""
-
-    labels: np.ndarray  # (N,) int64, an index into class_names
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class ImageArrays:
     """Decoded images: one array (N, H, W, 3), or a list of (H, W, 3) of any sizes."""
 
     images: Pixels
-    labels: np.ndarray
+    labels: np.ndarray  # (N,) int64, an index into class_names
     class_names: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # by default the images' numbers
 
@@ -60,8 +55,8 @@ class ImageArrays:
         dtypes = {image.dtype for image in self.images}
         if not shapes or dtypes != {np.dtype(np.uint8)} or not all(map(_is_rgb, shapes)):
             found = self.images
-            told = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else dtypes
-            raise ValueError(f"images must be uint8 (N, H, W, 3), not {told}")
+            kind = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else dtypes
+            raise ValueError(f"images must be uint8 (N, H, W, 3), not {kind}")
         if self.labels.shape != (len(self.images),):
             raise ValueError(
                 f"{len(self.images)} images, but labels of the shape {self.labels.shape}"
@@ -85,9 +80,9 @@ class ImageArrays:
         return tuple(self.name_of(index) for index in range(len(self)))
 
     def fingerprint(self) -> int:
-        checksum = zlib.crc32(np.ascontiguousarray(self.labels))
+        checksum = checksum_of(self.labels)
         for image in self.images:
-            checksum = zlib.crc32(np.ascontiguousarray(image), checksum)
+            checksum = checksum_of(image, checksum)
         return checksum
 
 
@@ -96,7 +91,7 @@ class ImageFiles:
     """Encoded images, one per file."""
 
     files: Sequence[Path]
-    labels: np.ndarray
+    labels: np.ndarray  # (N,) int64, an index into class_names
     class_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -110,8 +105,8 @@ class ImageFiles:
         return tuple(f"{file.parent.name}/{file.name}" for file in self.files)
 
     def fingerprint(self) -> int:
-        """Of names, sizes and labels: the pixels would take as long as an epoch to read."""
-        checksum = zlib.crc32(np.ascontiguousarray(self.labels))
+        """Return a checksum of names, sizes and labels: reading the pixels takes an epoch."""
+        checksum = checksum_of(self.labels)
         for name, file in zip(self.members(), self.files, strict=True):
             fact = f"{name} {file.stat().st_size}\n".encode(errors="surrogateescape")
             checksum = zlib.crc32(fact, checksum)
@@ -124,6 +119,14 @@ class Records:
 
     files: Sequence[Path]
     kind: str  # "webdataset" or "tfrecord"
+
+
+Labelled = ImageArrays | ImageFiles  # images of a known number, with one label each
+
+
+def checksum_of(array: np.ndarray, start: int = 0) -> int:
+    """Return the CRC-32 of an array's bytes, continued from the checksum `start`."""
+    return zlib.crc32(np.ascontiguousarray(array).data, start)
 
 
 def take(images: Pixels, indices: Sequence[int] | np.ndarray) -> Pixels:

@@ -67,7 +67,7 @@ def some_classes(
 
 
 def of_classes(source: Labelled, kept: np.ndarray) -> Labelled:
-    """Return the images of some classes, numbered anew."""
+    """Return the images of the classes `kept`, whose labels become 0, 1, …."""
     images = source.subset(np.flatnonzero(np.isin(source.labels, kept)))
     names = tuple(source.class_names[index] for index in kept)
     return replace(images, labels=np.searchsorted(kept, images.labels), class_names=names)

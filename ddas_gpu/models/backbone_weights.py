@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from ddas_gpu.models.resnet import ResNet
+from torch import nn
 
 Tensors = dict[str, torch.Tensor]
 
@@ -16,7 +15,7 @@ Tensors = dict[str, torch.Tensor]
 _PARTS = {"conv1": 0, "bn1": 1, "conv2": 3, "bn2": 4, "conv3": 6, "bn3": 7}
 
 
-def load_backbone(backbone: ResNet, path: Path) -> None:
+def load_backbone(backbone: nn.Module, path: Path) -> None:
     """Load the weights in `path`, a .safetensors file or one of `torch.save`.
 
     Names may be ours or those of torchvision's and timm's ResNets. The classifier is ignored.

@@ -1,4 +1,4 @@
-"""From image files or arrays to augmented batches, for anybody's trainer."""
+"""From image files or arrays to augmented batches, for any trainer."""
 
 from ddas_gpu.pipelines.api import evaluation_pipeline, loader, training_pipeline
 from ddas_gpu.pipelines.box_api import detection_loader, detection_pipeline

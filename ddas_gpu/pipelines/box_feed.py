@@ -21,6 +21,7 @@ from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import common_size
 from ddas_gpu.pipelines.policy_node import BoxPolicyNode
 from ddas_gpu.pipelines.transform import BoxTransform
+from ddas_gpu.space import SearchSpace
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.host import HostBatches
@@ -92,13 +93,13 @@ class BoxFeed(Feed):
         steps = None
         boxes, labels = objects_of(chosen, sizes, flips)
         if self.schedule is not None:
-            policies, key, _ = self.draw_policies(epoch, samples)
+            policies, key, _ = self.draw_policies(self.schedule, epoch, samples)
             space = self.schedule.space
             steps, boxes, labels = plan_boxes(
                 sizes, boxes, labels, policies, space, key, samples=samples
             )
         given |= {
-            "canvas": np.tile(np.float32(common_size(sizes)), (len(samples), 1)),
+            "canvas": np.tile(np.array(common_size(sizes), np.float32), (len(samples), 1)),
             "sizes": np.array(sizes, np.int64),
             **padded(boxes, labels),
         }
@@ -115,8 +116,8 @@ class BoxFeed(Feed):
             flips = draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)[1]
         return chosen, sizes, flips
 
-    def make_node(self) -> BoxPolicyNode:
-        return BoxPolicyNode(self.schedule.space, self.problems)
+    def make_node(self, space: SearchSpace) -> BoxPolicyNode:
+        return BoxPolicyNode(space, self.problems)
 
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
         from ddas_gpu.pipelines.graph import define_boxes
@@ -127,8 +128,8 @@ class BoxFeed(Feed):
         self, outputs: Sequence[Any], epoch: int, samples: np.ndarray
     ) -> DetectionBatch | CleanExamples:
         if self.clean:
-            images = [torch.from_dlpack(image) for image in outputs[0]]
-            return self.clean_batch(images, epoch, samples)
+            clean = [torch.from_dlpack(image) for image in outputs[0]]
+            return self.clean_batch(clean, epoch, samples)
         images, *targets = map(as_tensor, outputs)
         return DetectionBatch(images, *(part.to(images.device) for part in targets))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ class ImagePipeline(Pipeline):
             device_id=gpu_number() if gpu else None,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
-            exec_dynamic=True,  # batches are handed out without a copy
+            exec_dynamic=True,  # batches are returned without a copy
             **options,
         )
         self.feed, self.order = feed, order
@@ -95,20 +95,20 @@ class ImagePipeline(Pipeline):
 
     @contextmanager
     def _plain_words(self) -> Iterator[None]:
-        """Raise what lies behind an error, where we know, instead of DALI's stack trace alone."""
+        """Raise an error that names the bad files, where there are any, from DALI's own."""
         try:
             yield
         except RuntimeError as error:
-            bad = [] if self.feed.files is None else self._bad_files()
+            files = self.feed.files
+            bad = [] if files is None else self._bad_files(files)
             if not bad:
                 raise
             raise ValueError(f"{describe(bad)}; {self.feed.advice}") from error
         if self.feed.problems:
             raise self.feed.problems[0]
 
-    def _bad_files(self) -> list[BadImage]:
+    def _bad_files(self, files: Sequence[Path]) -> list[BadImage]:
         """Return the unreadable files of the batches that may have been under way."""
-        files = self.feed.files
         done = self.feed.first + self._consumer_iter - 1
         found = {}
         for iteration in range(done, done + self._cpu_queue_size + 1):

@@ -16,7 +16,7 @@ from ddas_gpu.ops import draws
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.streams import Stream
 
-ATTEMPTS = 10  # at a random part that fits into the image, as everybody's random-resized-crop
+ATTEMPTS = 10  # at a random part that fits into the image, as in torchvision's RandomResizedCrop
 CROP_DRAWS = 4 * ATTEMPTS
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -37,7 +37,7 @@ def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
 def draw_policies(
     schedule: PolicySchedule, total_epochs: int, seed: int, epoch: int, samples: np.ndarray
 ) -> np.ndarray:
-    """Draw (B, N_o) candidate indices; a row of -1 where the sample is to be left alone.
+    """Draw (B, N_o) candidate indices; a row of -1 for a sample that is not augmented.
 
     Each sample is augmented with the probability p_tp of this epoch, by N_o candidates drawn
     from p_o. Beyond the last epoch its probabilities stay.
@@ -84,12 +84,12 @@ def boxes(drawn: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     tall, wide = np.rint(np.sqrt(area / ratio)), np.rint(np.sqrt(area * ratio))
     fits = (0 < tall) & (tall <= height) & (0 < wide) & (wide <= width)
     first = fits.argmax(1)[:, None]
-    shape = [np.take_along_axis(side, first, 1)[:, 0] for side in (tall, wide)]
+    fitting = [np.take_along_axis(side, first, 1)[:, 0] for side in (tall, wide)]
     place = [np.take_along_axis(drawn, first, 1)[:, 0] for drawn in (down, across)]
     whole = sizes.T
     largest = np.minimum(whole, np.rint(whole[::-1] * RATIO[1]))
     some = fits.any(1)
-    shape = np.where(some, shape, largest)
+    shape = np.where(some, fitting, largest)
     corner = np.where(some, np.floor(place * (whole - shape + 1)), (whole - shape) // 2)
     return corner.T.astype(np.int64), shape.T.astype(np.int64)
 

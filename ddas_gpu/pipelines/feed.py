@@ -19,20 +19,21 @@ import numpy as np
 import torch
 
 from ddas_gpu.data.opening import Images
-from ddas_gpu.data.sources import ImageArrays, ImageFiles
+from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import pad_shift_flip
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
 from ddas_gpu.pipelines.transform import Transform
 from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.space import SearchSpace
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.host import HostBatches
 
 
 class Feed(ABC):
-    """The batch with a given number, whoever asks and when.
+    """Decides everything random about the batch with a given number.
 
     `first` is the number, counted over all epochs, of the batch that DALI calls number 0.
     """
@@ -56,10 +57,10 @@ class Feed(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        # What went wrong inside the graph. Functions in there must not raise: DALI would keep no
-        # more than the text, and has been seen to abort the process. The pipeline raises it.
+        # Errors inside the graph. Functions there must not raise: DALI keeps only the text of an
+        # exception, and has been seen to abort the process. The pipeline raises them.
         self.problems: list[Exception] = []
-        self.node = None if self.schedule is None else self.make_node()
+        self.node = None if self.schedule is None else self.make_node(self.schedule.space)
 
     def from_batch(self, first: int) -> Feed:
         """Return the same feed, beginning with another batch."""
@@ -70,15 +71,19 @@ class Feed(ABC):
 
     def __call__(self, info: Any) -> tuple[Any, ...]:
         """Serve `fn.external_source`; `info` is DALI's BatchInfo."""
-        epoch, place = self.order.locate(self.first + info.iteration)
-        given, drawn = self.make(epoch, self.order.batch(epoch, place))
+        order = self.order
+        assert order is not None, "no pipeline runs this feed"
+        epoch, place = order.locate(self.first + info.iteration)
+        given, drawn = self.make(epoch, order.batch(epoch, place))
         if self.node is not None:
             self.node.drawn.append(drawn)
         return tuple(given[name] for name in self.names)
 
-    def draw_policies(self, epoch: int, samples: np.ndarray) -> DrawnPolicies:
+    def draw_policies(
+        self, schedule: PolicySchedule, epoch: int, samples: np.ndarray
+    ) -> DrawnPolicies:
         """Draw the policy of each sample."""
-        policies = draws.draw_policies(self.schedule, self.total_epochs, self.seed, epoch, samples)
+        policies = draws.draw_policies(schedule, self.total_epochs, self.seed, epoch, samples)
         return DrawnPolicies(policies, draws.sign_key(self.seed, epoch), samples)
 
     @property
@@ -96,7 +101,8 @@ class Feed(ABC):
         """Return everything in `names`, and what the policy node needs."""
 
     @abstractmethod
-    def make_node(self) -> PolicyNode: ...
+    def make_node(self, space: SearchSpace) -> PolicyNode:
+        """Return the node that applies the drawn policies."""
 
     @abstractmethod
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
@@ -174,17 +180,19 @@ class LabelFeed(Feed):
             given["crops"], given["flips"] = crops, flips.astype(np.int32)
             given["shifts"] = (draws.shifts(crops, padding) - padding).astype(np.int32)
         if isinstance(self.source, ImageArrays) and isinstance(self.source.images, np.ndarray):
-            given["images"] = self.pixels_in_memory(epoch, samples)
-        if "holes" in self.names:
-            given["holes"] = self.holes(epoch, samples).astype(np.float32)
-        return given, None if self.schedule is None else self.draw_policies(epoch, samples)
+            given["images"] = self._shifted(self.source.images[samples], epoch, samples)
+        holes = None if self.clean else self.holes(epoch, samples)
+        if holes is not None:
+            given["holes"] = holes.astype(np.float32)
+        if self.schedule is None:
+            return given, None
+        return given, self.draw_policies(self.schedule, epoch, samples)
 
     def crops_and_flips(self, epoch: int, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)
 
-    def pixels_in_memory(self, epoch: int, samples: np.ndarray) -> np.ndarray:
-        """Return images of one array, shifted and mirrored for training."""
-        pixels = self.source.images[samples]
+    def _shifted(self, pixels: np.ndarray, epoch: int, samples: np.ndarray) -> np.ndarray:
+        """Return images (B, H, W, 3), for training shifted and mirrored."""
         if not self.training:
             return pixels
         return pad_shift_flip(pixels, *self.crops_and_flips(epoch, samples), self.transform.padding)
@@ -196,8 +204,8 @@ class LabelFeed(Feed):
         size, side = self.transform.size, self.transform.cutout
         return draws.hole_corners(self.seed, epoch, samples, size, side)
 
-    def make_node(self) -> PolicyNode:
-        return PolicyNode(self.schedule.space, self.problems)
+    def make_node(self, space: SearchSpace) -> PolicyNode:
+        return PolicyNode(space, self.problems)
 
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
         from ddas_gpu.pipelines.graph import define_labels
@@ -213,6 +221,7 @@ class LabelFeed(Feed):
     def clean_batch(self, images: torch.Tensor, epoch: int, samples: np.ndarray) -> CleanBatch:
         if self.transform.rotate90:
             images = images.rot90(1, (1, 2)).contiguous()
+        assert not isinstance(self.source, Records), "a search needs images of a known number"
         labels = torch.from_numpy(self.source.labels[samples]).to(images.device, torch.int64)
         return CleanBatch(images, labels, samples, epoch, self.holes(epoch, samples))
 

@@ -194,7 +194,7 @@ def normalise(images: Any, output: Output, **crop: Any) -> Any:
 
 
 class AsAnnotated:
-    """Sees to it that images have the size that their boxes are given in.
+    """Gives images the size that their boxes refer to.
 
     Files are decoded as they are stored. The few that have another size then, because they were
     annotated as the camera was held, are read as `Annotated` reads them and passed on unencoded.
@@ -206,7 +206,7 @@ class AsAnnotated:
     def __call__(
         self, encoded: list[np.ndarray], shapes: list[np.ndarray], ids: list[np.ndarray]
     ) -> list[np.ndarray]:
-        """Never raises, but notes the problem; see `Feed`."""
+        """Return the files to decode; record an error instead of raising it, see `Feed`."""
         encoded = list(encoded)
         try:
             for i, (number, shape) in enumerate(zip(ids, shapes, strict=True)):

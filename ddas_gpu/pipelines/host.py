@@ -56,6 +56,7 @@ class HostBatches(ABC):
 
     def next(self) -> Any:
         position = self.position
+        assert position is not None, "seek comes before the first batch"
         if self._ahead is not None and self._ahead[0] == position:
             prepared = self._ahead[1].result()
         else:
@@ -90,6 +91,7 @@ class LabelsOnHost(HostBatches):
                 "reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]"
             )
         super().__init__(feed, *others)
+        self._labels = feed.source.labels
 
     def _pixels(self, epoch: int, samples: np.ndarray, given: dict[str, Any]) -> np.ndarray:
         if "images" in given:
@@ -115,13 +117,13 @@ class LabelsOnHost(HostBatches):
         pixels = torch.from_numpy(prepared.pixels).to(self._device)
         if feed.clean:
             return feed.clean_batch(pixels, prepared.epoch, prepared.samples)
-        if prepared.drawn is not None:
+        if feed.schedule is not None:
             policies, key, samples = prepared.drawn
             pixels = augment(pixels, policies, feed.schedule.space, key, samples=samples)
         inputs = host.normalise(pixels, output.mean, output.std)
         if "holes" in prepared.given:
             host.cut_holes(inputs, prepared.given["holes"], feed.transform.cutout)
-        labels = torch.from_numpy(feed.source.labels[prepared.samples])
+        labels = torch.from_numpy(self._labels[prepared.samples])
         return Batch(as_wanted(inputs, output), labels.to(self._device, torch.int64))
 
 
@@ -139,7 +141,7 @@ class BoxesOnHost(HostBatches):
         images = [torch.from_numpy(image).to(self._device) for image in prepared.pixels]
         if feed.clean:
             return feed.clean_batch(images, prepared.epoch, prepared.samples)
-        if prepared.drawn is not None:
+        if feed.schedule is not None:
             images = run_steps(images, prepared.drawn, feed.schedule.space.fill)
         inputs = host.normalise_and_pad(images, output.mean, output.std, self._device)
         targets = (torch.from_numpy(prepared.given[name]) for name in TARGETS)

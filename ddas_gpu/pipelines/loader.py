@@ -21,13 +21,15 @@ Batch = Any  # a NamedTuple of tensors with one row per sample, such as (images,
 class Batches(Protocol):
     """Batch after batch, from any batch on."""
 
-    order: Order
+    @property
+    def order(self) -> Order: ...
+
     position: int | None  # the next batch, counted over all epochs; None before the first `seek`
 
     def seek(self, position: int, memory: Any = None) -> None: ...
     def next(self) -> Batch: ...
     def memory(self) -> Any:
-        """What `seek` needs beside the position to come back here; tensors and numbers."""
+        """Return what `seek` needs beside the position to come back here; tensors and numbers."""
 
 
 class DaliBatches:
@@ -64,6 +66,7 @@ class DaliBatches:
         self.position = position
 
     def next(self) -> Batch:
+        assert self.position is not None, "seek comes before the first batch"
         outputs = self._pipeline.run()
         order = self._pipeline.order
         epoch, place = order.locate(self.position)
@@ -93,7 +96,7 @@ def make_pipeline(feed: Feed, order: Order, device: str, **options: Any) -> Imag
 
 
 class Loader:
-    """Iterates over an epoch a time: each `for images, labels in loader` is the next one.
+    """Iterates over one epoch at a time: each `for images, labels in loader` is the next one.
 
     The last batch may be smaller. A pass that is left early counts as done.
     """
@@ -101,18 +104,18 @@ class Loader:
     def __init__(self, batches: Batches, total_epochs: int | None, drop_last: bool) -> None:
         self._batches, self._total, self._drop_last = batches, total_epochs, drop_last
         self.epoch = 0  # of the present or the next pass
-        self._place = 0  # batches of it that were handed out
+        self._place = 0  # batches of it that were returned
         self._memory: Any = None
         self._resumed = False
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches per epoch."""
         order = self._batches.order
         full, rest = divmod(order.shard_size, order.batch_size)
         return full if self._drop_last or not rest else full + 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next pass that of `epoch`. Needed only to go to another than the next one."""
+        """Make the next pass that of `epoch`. Needed only to skip or repeat epochs."""
         self._check_epoch(epoch)
         if self._resumed and epoch == self.epoch:
             return  # a trainer that was resumed within an epoch announces it again
@@ -149,7 +152,7 @@ class Loader:
         self.epoch, self._place = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is; safe for `torch.save` and `torch.load(weights_only=True)`."""
+        """Return where the loader is; safe for `torch.save` and `torch.load(weights_only=True)`."""
         return {
             "epoch": self.epoch,
             "batch": self._place,
@@ -158,7 +161,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the batch after the last one that was handed out, exactly."""
+        """Continue with the batch after the last one that was returned, exactly."""
         data = self._data()
         differ = [name for name in data if state["data"].get(name) != data[name]]
         if differ:

@@ -17,7 +17,7 @@ class Order:
     """The order of `samples` samples, cut into shards and batches.
 
     Every batch is full, and every rank has equally many: the last ones are filled up, or with
-    `drop_last` left out. Shuffled samples are dealt out to the ranks in turn, so that batch n of
+    `drop_last` left out. Shuffled samples are dealt to the ranks round-robin, so that batch n of
     all ranks together holds what batch n of a single rank with the whole batch holds; they are
     filled up from the start of the epoch's order. Others are cut into blocks, as DALI's readers
     do, and filled up with their last sample.

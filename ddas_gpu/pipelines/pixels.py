@@ -19,6 +19,8 @@ RESIZED_FROM = 256 / 224  # evaluation sees the middle 224 of 256
 MULTIPLE = 32  # sides of padded batches are multiples of this, so that few sizes occur
 CHUNK = 1024  # images per step of the statistics, which bounds their memory
 
+Channels = Sequence[float] | np.ndarray  # a number per channel
+
 
 def pad_shift_flip(
     images: np.ndarray, crops: np.ndarray, flips: np.ndarray, padding: int
@@ -70,7 +72,7 @@ def middle_part(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return resized(image, (height, width))[top : top + size[0], left : left + size[1]]
 
 
-def normalise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+def normalise(images: torch.Tensor, mean: Channels, std: Channels) -> torch.Tensor:
     """Return uint8 (…, H, W, 3) as float32 (…, 3, H, W), with the channels last in memory."""
     shift, scale = (
         torch.tensor(values, dtype=torch.float32, device=images.device) for values in (mean, std)
@@ -110,7 +112,7 @@ def normalise_and_pad(
     The padding is at the right and below, so boxes stay where they are.
     """
     tensors = [torch.as_tensor(image).to(device) for image in images]
-    height, width = common_size([tuple(image.shape[:2]) for image in tensors])
+    height, width = common_size([(image.shape[0], image.shape[1]) for image in tensors])
     inputs = torch.zeros(len(tensors), height, width, 3, device=device)
     for place, image in zip(inputs, tensors, strict=True):
         normalised = normalise(image, mean, std).movedim(0, -1)

@@ -36,19 +36,20 @@ class PolicyNode:
         self._rows: list[np.ndarray] = []
 
     def __call__(self, images: list[Any]) -> list[Any]:
-        """Never raises, but notes the problem and leaves the images alone; see `Feed`."""
+        """Augment a batch; on an error record it and return the images unchanged, see `Feed`."""
         try:
             return self.augment(images, self.drawn.popleft())
         except Exception as problem:
             self.problems.append(problem)
             return images
 
-    def augment(self, images: list[Any], drawn: DrawnPolicies) -> list[Any]:
+    def augment(self, images: list[Any], drawn: Any) -> list[Any]:
+        """Return the images under the policies that the feed has drawn, `DrawnPolicies`."""
+        policies, key, samples = drawn
         batch = as_one_array(images)
-        options = {"seed": drawn.key, "samples": drawn.samples}
         if not isinstance(batch, np.ndarray):  # on a GPU, or of different sizes
-            return augment(batch, drawn.policies, self.space, **options)
-        augment(batch, drawn.policies, self.space, out=self._out(batch), **options)
+            return augment(batch, policies, self.space, key, samples=samples)
+        augment(batch, policies, self.space, key, samples=samples, out=self._out(batch))
         return self._rows
 
     def _out(self, batch: np.ndarray) -> np.ndarray:
@@ -66,8 +67,8 @@ class BoxPolicyNode(PolicyNode):
     do to each image's pixels.
     """
 
-    def augment(self, images: list[Any], steps: list[list[BoxStep]]) -> list[Any]:
-        return run_steps(images, steps, self.space.fill, self._room(images))
+    def augment(self, images: list[Any], drawn: list[list[BoxStep]]) -> list[Any]:
+        return run_steps(images, drawn, self.space.fill, self._room(images))
 
     def _room(self, images: list[Any]) -> list[np.ndarray] | None:
         """Return memory for images of any sizes, reused: new memory costs as much as an op.

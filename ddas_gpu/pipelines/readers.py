@@ -30,7 +30,7 @@ def read_records(
     shard_id: int,
     num_shards: int,
 ) -> tuple[Any, Any]:
-    """Encoded images and labels, int32 of the shape (1,).
+    """Return encoded images and labels, int32 of the shape (1,).
 
     DALI needs an index beside each TFRecord. `scratch` is a folder for those that are missing; it
     must last until the pipeline is built. Labels that are no numbers go to `problems`.
@@ -63,7 +63,7 @@ def read_records(
 
 
 class Numbers:
-    """WebDataset stores a label as decimal digits."""
+    """Reads labels, which WebDataset stores as decimal digits."""
 
     def __init__(self, problems: list[Exception]) -> None:
         self.problems = problems
@@ -82,7 +82,7 @@ class Numbers:
 
 
 def find_index(file: Path, target: Path) -> Path:
-    """FILE.idx where `tfrecord2idx` left one, else `target`, written now."""
+    """Return FILE.idx where `tfrecord2idx` left one, else `target`, written now."""
     for there in (file.with_name(f"{file.name}.idx"), file.with_suffix(".idx")):
         if there.is_file():
             return there
@@ -91,7 +91,7 @@ def find_index(file: Path, target: Path) -> Path:
 
 
 def record_spans(file: Path) -> Iterator[tuple[int, int]]:
-    """The first byte and the size of every record; a length is in front, checksums around."""
+    """Yield the first byte and the size of every record, with its length and checksums."""
     end, place = file.stat().st_size, 0
     with file.open("rb") as stream:
         while place < end:

@@ -94,15 +94,16 @@ def make_transform(
     dtype: str = "float32",
     rotate90: bool = False,
 ) -> Transform:
-    """Fill in what was not asked for.
+    """Return the transform, with defaults for what is not given.
 
     Arrays are padded and keep their size, files are cropped to 224 pixels; arrays bring their own
     mean and deviation, files have ImageNet's.
     """
-    one_size = isinstance(images, ImageArrays) and isinstance(images.images, np.ndarray)
-    crop = one_of("crop", crop or ("pad" if one_size else "resized"), CROPS)
-    if one_size:
-        own = images.images.shape[1:3]
+    pixels = images.images if isinstance(images, ImageArrays) else None
+    one_size = pixels if isinstance(pixels, np.ndarray) else None
+    crop = one_of("crop", crop or ("resized" if one_size is None else "pad"), CROPS)
+    if one_size is not None:
+        own = (one_size.shape[1], one_size.shape[2])
         if crop != "pad":
             raise ValueError("images in memory have one size already: crop='pad'")
         if size is not None and _pair(size) != own:
@@ -113,8 +114,8 @@ def make_transform(
     for name, value in (("padding", padding), ("cutout", cutout)):
         if not isinstance(value, (int, np.integer)) or value < 0:
             raise ValueError(f"{name} is a number of pixels, 0 or more, not {value!r}")
-    if one_size and (mean is None or std is None):
-        own_mean, own_std = channel_statistics(images.images)
+    if one_size is not None and (mean is None or std is None):
+        own_mean, own_std = channel_statistics(one_size)
         mean, std = own_mean if mean is None else mean, own_std if std is None else std
     return Transform(
         size=_pair(size if size is not None else 224 if crop == "resized" else 32),
@@ -137,7 +138,7 @@ def make_box_transform(
     dtype: str = "float32",
     rotate90: bool = False,
 ) -> BoxTransform:
-    """Fill in what was not asked for, or raise a ValueError that names the wrong argument."""
+    """Return the transform, or raise a ValueError that names the wrong argument."""
     output = make_output(mean, std, layout, dtype)
     return BoxTransform(open_resize(resize), bool(flip), output, rotate90)
 

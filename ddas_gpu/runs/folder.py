@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import io
-import itertools
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -17,9 +16,6 @@ import torch
 from ddas_gpu.files import write_atomically
 from ddas_gpu.policy import PolicySchedule, versions
 from ddas_gpu.runs.job import Files, Metrics
-
-if TYPE_CHECKING:
-    from typing import Self
 
 CONFIG, POLICY, METRICS, CHECKPOINT = "config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"
 SAMPLES = "samples.npz"
@@ -94,7 +90,7 @@ class RunFolder:
         task: str,
         settings: dict[str, Any],
         files: Files,
-    ) -> Self:
+    ) -> RunFolder:
         """Create a folder at `path`, or at the next free runs/DATA-NUMBER.
 
         config.json and `files` are in it. If anything goes wrong there is no folder.
@@ -117,7 +113,7 @@ class RunFolder:
             shutil.rmtree(path)
             raise
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -186,17 +182,18 @@ class RunFolder:
 
 
 def _new_folder(path: Path | None, data: str) -> Path:
-    if path is None:
-        for number in itertools.count(1):
-            path = Path("runs") / f"{data}-{number}"
-            try:
-                path.mkdir(parents=True)
-                return path
-            except FileExistsError:
-                continue
-    check_free(path)
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    if path is not None:
+        check_free(path)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    number = 1
+    while True:
+        free = Path("runs") / f"{data}-{number}"
+        try:
+            free.mkdir(parents=True)
+            return free
+        except FileExistsError:
+            number += 1
 
 
 def check_free(path: Path) -> None:

@@ -7,9 +7,12 @@ from typing import Protocol
 
 
 class RateSettings(Protocol):
-    lr: float
-    lr_schedule: str
-    lr_steps: tuple[int, ...]
+    @property
+    def lr(self) -> float: ...
+    @property
+    def lr_schedule(self) -> str: ...
+    @property
+    def lr_steps(self) -> tuple[int, ...]: ...
 
 
 def learning_rate(settings: RateSettings, step: int, total: int, steps_per_epoch: int) -> float:

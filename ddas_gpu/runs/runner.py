@@ -6,7 +6,9 @@ import io
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.agreement import require_same
@@ -14,6 +16,8 @@ from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.runs.folder import RunFolder
 from ddas_gpu.runs.job import Job
 from ddas_gpu.runs.progress import Progress
+
+Handler = Callable[[int, FrameType | None], Any] | int | None  # what `signal.signal` takes
 
 
 class Interrupts:
@@ -25,7 +29,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, Handler] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():  # others cannot set handlers

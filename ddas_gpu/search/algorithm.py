@@ -32,7 +32,7 @@ from ddas_gpu.tasks.task import Task, Versions, open_task
 
 
 def rewards(dots: torch.Tensor) -> torch.Tensor:
-    """r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
+    """Return r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
 
     Negative where the policy's step lowers the validation loss more than the clean step does.
     """
@@ -40,10 +40,10 @@ def rewards(dots: torch.Tensor) -> torch.Tensor:
 
 
 class Search:
-    """The state of a search, and the step that moves it; knows nothing of files.
+    """The state of a search, and its step; knows nothing of files.
 
     Every rank computes its share of a step's batches. What is not linear in the images is then
-    made of the means over all ranks, so that all of them take the step that one rank with the
+    computed from means over all ranks, so that all of them take the step that one rank with the
     whole batches would. (Only batch norm that is neither frozen nor synced sees its own share.)
     """
 
@@ -77,7 +77,8 @@ class Search:
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
         model = task.build_model(self.train.class_names)
-        self.model = model.train().to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = model.train()
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
         self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -118,7 +119,7 @@ class Search:
         return self.steps == self.total_steps
 
     def step(self) -> dict[str, Any]:
-        """One step of Algorithm 1; what there is to tell about it, as in metrics.jsonl."""
+        """Run one step of Algorithm 1; return its line of metrics.jsonl."""
         step, watch = self.steps, Stopwatch(self.device)
         learning_rate = self.learning_rate(step)
         self.ranks.seed_network(self.seed, step)
@@ -138,7 +139,7 @@ class Search:
         for name, part in gradients.weighted_parts(shares):
             gradient.add(name, part)
         watch.lap("gradients", wait=False)
-        # Read while the gradient is on its way.
+        # Read while the gradient is all-reduced.
         validation_batch = self.task.validation_inputs(self.validation_batches.batch(step))
         watch.lap("validation", wait=False)
         self.descend(gradient.result(), learning_rate)
@@ -146,13 +147,13 @@ class Search:
         validation_loss, direction = self.validation_gradient(*validation_batch)
         self.require_finite("validation loss", validation_loss)
         watch.lap("validation")
-        # The mean of g_val · g_l is g_val · (the mean of g_l): only the products need to travel.
+        # The mean of g_val · g_l is g_val · (the mean of g_l): only the products are reduced.
         dots = self.ranks.mean(gradients.dot(direction))
         watch.lap("dot")
         reward = rewards(dots.to("cpu", torch.float64))
         self.require_finite("gradient of the validation loss", *reward.tolist())
         # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
-        # may say otherwise, and Z_g would blow that up to the size of a real signal.
+        # may make it nonzero, and dividing by Z_g would scale that up to a real signal.
         reward[unchanged] = 0.0
         self.parameters.update(policies, reward)
         watch.lap("update")
@@ -185,29 +186,29 @@ class Search:
     def over_all_ranks(
         self, losses: torch.Tensor, unchanged: torch.Tensor
     ) -> tuple[list[float], torch.Tensor]:
-        """The mean losses (L̂ + 1,), and which policies have changed no image of any rank (L̂,)."""
+        """Return mean losses (L̂ + 1,), and which policies changed no image of any rank (L̂,)."""
         changed = (~unchanged).to(losses)
         means = self.ranks.mean(torch.cat([losses, changed]))
         return means[: len(losses)].tolist(), means[len(losses) :].cpu() == 0
 
     def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
-        """For a gradient of the weights, whose parts come in this order."""
+        """Return the all-reduce of a gradient of the weights, whose parts come in this order."""
         pairs = list(zip(self.names, self.weights, strict=True))
         return MeanGradient(self.ranks, dict(pairs[::-1] if last_layer_first else pairs))
 
     def draw_policies(self, step: int) -> np.ndarray:
-        """φ_1 … φ_L̂ of a step, (L̂, N_o)."""
+        """Draw φ_1 … φ_L̂ of a step, (L̂, N_o)."""
         generator = streams.generator(self.seed, Stream.POLICIES, step)
         count = self.settings.policy.policies
         return draw_policies(generator, count, self.space.depth, len(self.space))
 
     def learning_rate(self, step: int) -> float:
-        """SGD's learning rate η for a step."""
+        """Return SGD's learning rate η for a step."""
         steps = self.total_steps, self.steps_per_epoch
         return learning_rate(self.settings.training, step, *steps)
 
     def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
-        """θ_t → θ_{t+1}, one step of SGD with momentum along `gradient`."""
+        """Update θ_t to θ_{t+1}: one step of SGD with momentum along `gradient`."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         for name, weight in zip(self.names, self.weights, strict=True):
@@ -218,11 +219,10 @@ class Search:
     def validation_gradient(
         self, inputs: torch.Tensor, targets: Any
     ) -> tuple[float, dict[str, torch.Tensor]]:
-        """L_val and its gradient at the present θ, batch norm in training mode.
+        """Return L_val and its gradient at the present θ, batch norm in training mode.
 
         The pass runs on copies of the buffers, because the running statistics are the clean
-        batches'. Each layer's gradient sets off for the other ranks while the layers before it
-        are computed.
+        batches'. Each layer's gradient is all-reduced while the layers before it are computed.
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         outputs = torch.func.functional_call(self.model, buffers, (inputs,))
@@ -245,11 +245,11 @@ class Search:
             )
 
     def fingerprints(self) -> list[int]:
-        """Numbers that tell these training and validation images from others."""
+        """Return checksums of the training and the validation images."""
         return [self.train.fingerprint(), self.validation.fingerprint()]
 
     def schedule(self) -> PolicySchedule:
-        """What the epochs so far have found, p_tp smoothed."""
+        """Return (p_tp, p_o) of the epochs so far, p_tp smoothed."""
         p_tp, p_o = zip(*self.history, strict=True)
         search = self.settings.to_json()
         recorded = {name: v for name, v in search.items() if name not in FREE_TO_CHANGE}
@@ -257,7 +257,7 @@ class Search:
         return raw.smoothed(self.settings.policy.smoothing)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on; the randomness is in the number of steps."""
+        """Return all that the next step depends on; its draws depend on the number of steps."""
         return {
             "steps": self.steps,
             "model": self.model.state_dict(),
@@ -283,7 +283,7 @@ class Stopwatch:
         self._last = time.perf_counter()
 
     def lap(self, stage: str, wait: bool = True) -> None:
-        """Time since the last lap; without waiting, what is still under way goes to a later one."""
+        """Add the time since the last lap; without `wait`, unfinished work counts later."""
         if wait and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         now = time.perf_counter()

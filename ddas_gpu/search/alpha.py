@@ -1,4 +1,4 @@
-"""α: the two sets of numbers the search learns, and how a step moves them.
+"""α: the two sets of numbers the search learns, and how a step updates them.
 
 p_tp = sigmoid(α_tp) is the probability to augment, p_o = softmax(α_o) that of each candidate. A
 policy φ is a row of candidate indices; P(φ) is the product of their p_o.
@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 
-def draw_policies(generator: np.random.Generator, count: int, depth: int, candidates: int):
-    """`count` policies of `depth` candidates each, (count, depth), every candidate as likely.
+def draw_policies(
+    generator: np.random.Generator, count: int, depth: int, candidates: int
+) -> np.ndarray:
+    """Draw `count` policies of `depth` candidates each, (count, depth), uniformly.
 
     Never from p_o: a candidate drawn more often would be promoted more often, and the first to
     lead would win (the paper's Matthew effect).
@@ -57,19 +59,19 @@ class AugmentationParameters:
         return torch.softmax(self.alpha_o.detach(), 0).numpy()
 
     def policy_probabilities(self, policies: np.ndarray) -> torch.Tensor:
-        """P(φ_l), (L̂,), differentiable in α_o."""
+        """Return P(φ_l), (L̂,), differentiable in α_o."""
         chosen = torch.as_tensor(policies, dtype=torch.long)
         return torch.softmax(self.alpha_o, 0)[chosen].prod(1)
 
     @torch.no_grad()
     def weights(self, policies: np.ndarray) -> torch.Tensor:
-        """(L̂ + 1,): w_0 = 1 - p_tp for the clean batch, w_l = p_tp · P(φ_l) / Z."""
+        """Return (L̂ + 1,): w_0 = 1 - p_tp for the clean batch, w_l = p_tp · P(φ_l) / Z."""
         shares = self.policy_probabilities(policies)
         apply = torch.sigmoid(self.alpha_tp)
         return torch.cat([(1 - apply)[None], apply * shares / shares.sum()])
 
     def surrogate(self, policies: np.ndarray, rewards: torch.Tensor) -> torch.Tensor:
-        """Σ_l r_l / (Z · Z_g) · p_tp · P(φ_l), with r, Z and Z_g held constant.
+        """Return Σ_l r_l / (Z · Z_g) · p_tp · P(φ_l), with r, Z and Z_g held constant.
 
         Its gradient is equations 16 and 17 of the paper but for their factor η, which is the
         same for all and which Adam's scale invariance takes out again.
@@ -79,7 +81,7 @@ class AugmentationParameters:
         return (rewards / (z * z_g) * torch.sigmoid(self.alpha_tp) * shares).sum()
 
     def update(self, policies: np.ndarray, rewards: torch.Tensor) -> bool:
-        """One Adam step for α_o and one for α_tp, given r (L̂,); whether there was one.
+        """Take an Adam step for α_o and α_tp, given r (L̂,); return whether there was one.
 
         Z_g = 0 (no policy changed the batch, or none mattered) is no signal: no step, and the
         optimizers' states stay as they are. 0/0 would make every α NaN for good.

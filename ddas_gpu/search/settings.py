@@ -156,8 +156,10 @@ def scaled(settings: SearchSettings, scale: float) -> SearchSettings:
     """Return the settings at a `scale` below 1: as many epochs, over fewer and smaller images."""
     check_rules({"scale": scale})
     data, training = settings.data, settings.training
-    classes = None if data.classes is None else max(2, round(scale * data.classes))
-    share = scale if classes is None else classes / data.classes  # as many images per class
+    classes, share = data.classes, scale
+    if data.classes is not None:
+        classes = max(2, round(scale * data.classes))
+        share = classes / data.classes  # as many images per class
     val_images = max(training.batch_size, round(share * data.val_images))
     values = {
         "scale": scale,

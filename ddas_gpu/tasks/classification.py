@@ -15,7 +15,13 @@ from ddas_gpu import ops, streams
 from ddas_gpu.data import splits
 from ddas_gpu.data.decoding import read_images, to_size
 from ddas_gpu.data.opening import readable
-from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, require_same_classes
+from ddas_gpu.data.sources import (
+    ImageArrays,
+    ImageFiles,
+    Labelled,
+    Pixels,
+    require_same_classes,
+)
 from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
 from ddas_gpu.pipelines import draws
@@ -23,7 +29,7 @@ from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
 from ddas_gpu.pipelines.steps import spread
-from ddas_gpu.pipelines.transform import make_transform
+from ddas_gpu.pipelines.transform import Output, make_transform
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
@@ -40,6 +46,9 @@ class Classification(Task):
 
     facts = FACTS["classification"]
     measured = ("accuracy",)
+
+    _statistics: tuple[np.ndarray, np.ndarray]  # mean and deviation, of a search
+    _training_output: Output
 
     def search_sets(self) -> tuple[Labelled, Labelled]:
         data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
@@ -63,7 +72,7 @@ class Classification(Task):
         return train, val
 
     def use_statistics(self, train: Labelled) -> None:
-        """Normalise with the mean and the deviation of these images; of files, of some of them."""
+        """Normalise with the mean and the deviation of these images; of files, of a sample."""
         if isinstance(train, ImageFiles):
             chosen = [train.files[i] for i in spread(len(train), STATISTICS)]
             self._statistics = channel_statistics(read_images(chosen, self.data.image_size))
@@ -75,17 +84,15 @@ class Classification(Task):
 
     def _decoded(self, source: Labelled) -> Labelled:
         """Decode files now, into memory, unless they are to be decoded for each batch."""
-        size, from_files = self.data.image_size, isinstance(source, ImageFiles)
+        size = self.data.image_size
         if self.data.decode == "each":
-            if not from_files:
+            if not isinstance(source, ImageFiles):
                 raise ValueError(f"--decode each needs image files; {self.data.data} has none here")
             return readable(source, "stop")
         if self.data.crop == "pad":
-            images = read_images(source.files) if from_files else source.images
-            return in_memory(source, to_size(images, size))
+            return in_memory(source, to_size(pixels_of(source), size))
         # Twice the size leaves a random crop enough to choose from.
-        images = read_images(source.files, 2 * size) if from_files else source.images
-        return in_memory(source, list(images))
+        return in_memory(source, list(pixels_of(source, shortest=2 * size)))
 
     def training_sets(self) -> tuple[Labelled, Labelled]:
         data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
@@ -93,6 +100,7 @@ class Classification(Task):
         test_root = None if data.test_root is None else self.root_of(data.test_root)
         train, test = self.spec.reader.training_images(root, test_root, data.image_size)
         if data.svhn_extra:
+            assert root is not None  # SVHN has a folder
             train = with_extra(train, root)
         require_same_classes(train, test, "the test images")
         train = splits.stratified_share(train, data.train_share, generator)
@@ -100,10 +108,8 @@ class Classification(Task):
         sets = []
         for source in (train, test):
             if not self.spec.from_files:
-                from_files = isinstance(source, ImageFiles)
-                images = read_images(source.files) if from_files else source.images
-                source = in_memory(source, to_size(images, data.image_size))
-            elif data.bad_files != "trust":
+                source = in_memory(source, to_size(pixels_of(source), data.image_size))
+            elif isinstance(source, ImageFiles) and data.bad_files != "trust":
                 source = readable(source, data.bad_files)
             sets.append(source)
         return sets[0], sets[1]
@@ -194,6 +200,11 @@ class Classification(Task):
         source: Labelled,
     ) -> dict[str, float]:
         return evaluate(model, batches, weights, self.ranks)
+
+
+def pixels_of(source: Labelled, shortest: int | None = None) -> Pixels:
+    """Return the images of a source, files decoded as by `read_images`."""
+    return source.images if isinstance(source, ImageArrays) else read_images(source.files, shortest)
 
 
 def in_memory(source: Labelled, images: Any) -> ImageArrays:

@@ -96,7 +96,7 @@ class Detection(Task):
             train, test = readable(train, data.bad_files), readable(test, data.bad_files)
         if not any(len(image.objects()[0]) for image in test.images):
             raise ValueError(
-                f"none of the {len(test)} test images of {test_root / 'val2017'} has a box: "
+                f"none of the {len(test)} test images of {test_root}/val2017 has a box: "
                 "there is nothing to find"
             )
         return train, test
@@ -131,7 +131,7 @@ class Detection(Task):
         training = self.settings.training
         model = build(training.model, len(class_names))
         if training.backbone is not None:
-            load_backbone(model.backbone, training.backbone)
+            load_backbone(model.get_submodule("backbone"), training.backbone)
         if training.frozen_norm:
             freeze_batch_norm(model)
         return model.to(self.device)
@@ -139,14 +139,14 @@ class Detection(Task):
     def versions(self, batch: CleanExamples, policies: np.ndarray, space: SearchSpace) -> Versions:
         clean, count, size = batch.examples, len(policies), len(batch.samples)
         samples = NEXT_POLICY * np.arange(count)[:, None] + batch.samples
-        augmented = Examples(
-            *augment_boxes(
-                *(column * count for column in clean),
-                policies.repeat(size, axis=0),
-                space,
-                draws.sign_key(self.seed, batch.epoch),
-                samples=samples.reshape(-1),
-            )
+        augmented = augment_boxes(
+            clean.images * count,
+            clean.boxes * count,
+            clean.labels * count,
+            policies.repeat(size, axis=0),
+            space,
+            draws.sign_key(self.seed, batch.epoch),
+            samples=samples.reshape(-1),
         )
         in_all = Examples(*(old + new for old, new in zip(clean, augmented, strict=True)))
         inputs = self._inputs(in_all.images)
@@ -251,7 +251,7 @@ def sample_arrays(examples: Examples, class_names: tuple[str, ...]) -> dict[str,
 
 
 def _caption(labels: np.ndarray, class_names: tuple[str, ...]) -> str:
-    """Return what there is most of first, such as "person, dog"."""
+    """Return the three most frequent classes, such as "person, dog"."""
     kinds, counts = np.unique(labels, return_counts=True)
     kinds = kinds[np.argsort(-counts, kind="stable")]
     return ", ".join(class_names[kind] for kind in kinds[:3]) or "nothing"

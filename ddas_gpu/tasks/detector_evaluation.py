@@ -32,8 +32,9 @@ def evaluate_detector(
     weights: dict[str, torch.Tensor] | None = None,
     ranks: Ranks = ALONE,
 ) -> dict[str, float]:
-    """Mean loss, and COCO's precisions in pixels of the original images: test_mAP, test_mAP50, …
+    """Return the mean loss and COCO's precisions: test_mAP, test_mAP50, …
 
+    Boxes are compared in pixels of the original images.
     batches: every image of `truth` once, on one of the ranks. The precision for a size that no box
     has is left out.
     """

@@ -17,9 +17,9 @@ from ddas_gpu.distributed.ranks import ALONE, Ranks
 def testing(
     model: nn.Module, weights: dict[str, torch.Tensor] | None = None
 ) -> Iterator[Callable[[torch.Tensor], Any]]:
-    """The network as it is tested: in evaluation mode, with `weights` instead of its own if given.
+    """Yield the network in evaluation mode, with `weights` instead of its own if given.
 
-    Afterwards it is as it was before.
+    Restore its mode afterwards.
     """
     was_training = model.training
     model.eval()
@@ -39,10 +39,10 @@ def evaluate(
     weights: dict[str, torch.Tensor] | None = None,
     ranks: Ranks = ALONE,
 ) -> dict[str, float]:
-    """Mean loss and the shares of images whose class is the first guess, and among the first five.
+    """Return the mean loss, the accuracy and the top-5 accuracy.
 
     The network runs in evaluation mode, with `weights` instead of its own if given. Every rank has
-    batches of its own; the numbers are those of all.
+    batches of its own; the numbers are means over all ranks' images.
     """
     # float64 sums on the device: no waiting for each batch, no rounding over many.
     sums = torch.zeros(4, dtype=torch.float64)  # loss, first guesses, among five, images

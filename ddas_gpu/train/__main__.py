@@ -52,8 +52,8 @@ def run(settings: TrainSettings) -> int:
         from ddas_gpu.train.loop import open_training
         from ddas_gpu.train.policies import open_policy
 
-        resumed = settings.run.resume
-        schedule = read_schedule(settings.run.out) if resumed else open_policy(settings)
+        resumed = settings.run.out if settings.run.resume else None
+        schedule = open_policy(settings) if resumed is None else read_schedule(resumed)
         return TrainingJob(open_training(settings, schedule, device, ranks))
 
     return run_job(PROGRAM, settings, build)

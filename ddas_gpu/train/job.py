@@ -49,7 +49,7 @@ class TrainingJob:
         return {"policies": schedule and digest(schedule.p_tp, schedule.p_o)}
 
     def first_files(self) -> Files:
-        """policy.json is the schedule as it is replayed, whatever happens to its own file."""
+        """Return samples.npz, and policy.json: a copy of the schedule, whose file may change."""
         files = {SAMPLES: archive(self.training.task.samples(self.training.train))}
         if self.training.schedule is not None:
             files[POLICY] = self.training.schedule.to_bytes()
@@ -86,7 +86,7 @@ class TrainingJob:
         return {}
 
     def status(self) -> str:
-        """The numbers of the last epoch; nothing in the first."""
+        """Return the numbers of the last epoch; nothing in the first."""
         if not self._last:
             return ""
         score, tested = self.training.task.facts.score, ""
@@ -102,6 +102,7 @@ class TrainingJob:
 
     def summary(self, folder: Path) -> list[str]:
         best, score = self.training.best, self.training.task.facts.score
+        assert best is not None  # the last epoch is always tested
         return [
             f"best {score.name}: {score.show(best[score.key])}, after epoch {best['epoch'] + 1}",
             f"weights: {folder / BEST}",

@@ -41,10 +41,10 @@ def mixed_precision(amp: str, device: torch.device) -> tuple[bool, torch.dtype]:
 
 
 class Training:
-    """The state of a training, and the step that moves it; knows nothing of files.
+    """The state of a training, and its step; knows nothing of files.
 
-    On several ranks each has its part of a step's images. Gradients are averaged, and so is what
-    is told, so that all ranks have the same numbers.
+    On several ranks each has its part of a step's images. Gradients and metrics are averaged, so
+    that all ranks have the same numbers.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class Training:
         torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
         # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
         model = task.build_model(self.train.class_names)
-        self.model = model.train().to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model = model.train()
         if settings.run.sync_norm and ranks.count > 1:
             sync_batch_norm(self.model)
         self.optimizer = torch.optim.SGD(
@@ -116,7 +117,7 @@ class Training:
 
     @cached_property
     def network(self) -> nn.Module:
-        """The model, as all ranks train it together; made by all at once, in their first step."""
+        """The model, in DDP where there are several ranks; they build it in their first step."""
         if self.ranks.count == 1:
             return self.model
         with in_touch():
@@ -133,7 +134,7 @@ class Training:
         return self.steps // self.steps_per_epoch
 
     def step(self) -> None:
-        """One step of SGD."""
+        """Run one step of SGD."""
         start = time.perf_counter()
         self.ranks.seed_network(self.seed, self.steps)
         images, targets = self.task.training_inputs(self.batches.batch(self.steps))
@@ -174,7 +175,7 @@ class Training:
             self.average.update(self.model)
 
     def learning_rate(self, step: int) -> float:
-        """SGD's learning rate for a step."""
+        """Return SGD's learning rate for a step."""
         steps = self.total_steps, self.steps_per_epoch
         return learning_rate(self.settings.training, step, *steps)
 
@@ -193,7 +194,7 @@ class Training:
         return self.steps > 0 and self.steps % self.steps_per_epoch == 0
 
     def finish_epoch(self) -> dict[str, Any]:
-        """Test after the last step of an epoch; what there is to tell, as in metrics.jsonl."""
+        """Test, if due, after the last step of an epoch; return its line of metrics.jsonl."""
         self.require_finite()
         epoch, score = self.epoch - 1, self.task.facts.score
         last = self.epoch == self.settings.training.epochs
@@ -235,19 +236,19 @@ class Training:
         return tested
 
     def apply_probability(self, epoch: int) -> float:
-        """p_tp in an epoch."""
+        """Return p_tp of an epoch."""
         if self.schedule is None:
             return 0.0
         return self.schedule.at(epoch, self.settings.training.epochs)[0]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """What is tested and handed out: the network's weights, or their moving average."""
+        """Return the weights to test and to save: the network's, or their moving average."""
         return self.model.state_dict() if self.average is None else self.average.tensors
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the next step depends on; the randomness is in the number of steps."""
+        """Return all that the next step depends on; its draws depend on the number of steps."""
         self.require_finite()
-        # A finite loss can still send a weight to infinity; such a state must not be kept.
+        # A step with a finite loss can still make a weight infinite: do not save that state.
         if not all(value.isfinite().all() for value in self.model.parameters()):
             self._diverged("network")
         return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -28,10 +30,10 @@ class MovingAverage:
         for name in current.keys() - set(floating):  # batch norm counts its batches
             self.tensors[name].copy_(current[name])
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         return {"updates": self.updates, "tensors": self.tensors}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.updates = state["updates"]
         for name, value in state["tensors"].items():
             self.tensors[name].copy_(value)
