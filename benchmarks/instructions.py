@@ -12,7 +12,7 @@ import numpy as np
 from peers import argument_of
 
 from ddas_gpu.ops import OPS, native
-from ddas_gpu.ops.draws import Draws
+from ddas_gpu.ops.op_draws import Draws
 from ddas_gpu.ops.records import DEFINITIONS, Request, chains_for
 
 HERE = Path(__file__).parent

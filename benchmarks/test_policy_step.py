@@ -11,7 +11,7 @@ from side_by_side import take_turns
 
 from ddas_gpu import SearchSpace
 from ddas_gpu.ops import OPS, versions
-from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 
 SPACE = SearchSpace.preset("cifar")

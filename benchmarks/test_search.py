@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ddas_gpu.cli.shell import keep_freed_memory
 from ddas_gpu.ops import OPS
-from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.search.algorithm import Search, open_search, rewards
 from ddas_gpu.search.settings import preset

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.ops.table import OPS, Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace

@@ -15,7 +15,7 @@ from ddas_gpu.distributed.agreement import require_same, require_same_start
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.runs import shared_folder
-from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder
 from ddas_gpu.search.algorithm import Search, open_search
 from ddas_gpu.search.job import require_same_state
 from ddas_gpu.search.settings import SearchSettings, preset

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def settings_of_run(folder: Path, command: str, name: str, kind: type[Own]) -> Own:
     """Return the settings of the run of `command` in `folder`."""
-    from ddas_gpu.runs.folder import read_config  # imports torch
+    from ddas_gpu.runs.run_folder import read_config  # imports torch
 
     values = read_config(folder, command, name)
     try:
@@ -39,7 +39,7 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
     from ddas_gpu.distributed.agreement import require_same_start
     from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report.writing import write_report
-    from ddas_gpu.runs.folder import RunFolder, check_free
+    from ddas_gpu.runs.run_folder import RunFolder, check_free
     from ddas_gpu.runs.runner import run_to_end
     from ddas_gpu.runs.shared_folder import open_for_all
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.data.coco import Annotated
-from ddas_gpu.detection.decoding import Detections
+from ddas_gpu.detection.predictions import Detections
 
 # pycocotools' summary, by position.
 NAMES = ("mAP", "mAP50", "mAP75", "mAP small", "mAP medium", "mAP large")

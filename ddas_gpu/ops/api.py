@@ -12,7 +12,7 @@ import numpy as np
 
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws, draw
+from ddas_gpu.ops.op_draws import NOTHING_DRAWN, Draws, draw
 from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 

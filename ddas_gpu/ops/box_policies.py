@@ -16,7 +16,7 @@ from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_
 from ddas_gpu.ops.arrays import Batch, Images
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.declare import CUTOUT, AffineMatrix, Argument, Op
-from ddas_gpu.ops.draws import draw
+from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ddas_gpu.ops import sources
+from ddas_gpu.ops import kernel_sources
 from ddas_gpu.ops.declare import PRIMITIVES
 from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Records
 
@@ -199,8 +199,8 @@ def module(name: str) -> Any:
     """Return kernels/`name`.cu as a CuPy module."""
     import cupy
 
-    folder = sources.folder()
+    folder = kernel_sources.folder()
     # CuPy's cache key has the text of the .cu file and the options, but not the headers.
-    version = f"-DSOURCES_{sources.digest('.cu', '.cuh', '.h')}"
+    version = f"-DSOURCES_{kernel_sources.digest('.cu', '.cuh', '.h')}"
     code = (folder / f"{name}.cu").read_text("utf-8")
     return cupy.RawModule(code=code, options=(*OPTIONS, version, f"-I{folder}"))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ddas_gpu.ops.arrays import Batch
-from ddas_gpu.ops.draws import Draws
 from ddas_gpu.ops.kornia import apply_uint8
+from ddas_gpu.ops.op_draws import Draws
 from ddas_gpu.ops.records import Request, Step, one_size
 from ddas_gpu.ops.table import find
 

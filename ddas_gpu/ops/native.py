@@ -12,7 +12,7 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from ddas_gpu.ops import sources
+from ddas_gpu.ops import kernel_sources
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
@@ -69,7 +69,7 @@ def build() -> Path:
     compiler = shutil.which(wanted)
     if compiler is None:
         raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
-    parts = (FLAGS, DEFINITIONS, compiler, _cpu(), sources.digest(".cpp", ".h"))
+    parts = (FLAGS, DEFINITIONS, compiler, _cpu(), kernel_sources.digest(".cpp", ".h"))
     key = hashlib.sha256(repr(parts).encode())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
     if not target.exists():
@@ -77,7 +77,7 @@ def build() -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=target.parent) as work:
                 built = Path(work, target.name)
-                _compile(compiler, str(sources.folder() / "cpu.cpp"), built)
+                _compile(compiler, str(kernel_sources.folder() / "cpu.cpp"), built)
                 os.replace(built, target)
         except OSError as error:
             raise NoCompiler(f"the cache {target.parent} cannot be written: {error}") from error

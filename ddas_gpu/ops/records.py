@@ -11,7 +11,7 @@ from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
 from ddas_gpu.ops.declare import Argument, Numbers, Op, compiler_definitions
-from ddas_gpu.ops.draws import NOTHING_DRAWN, Draws
+from ddas_gpu.ops.op_draws import NOTHING_DRAWN, Draws
 from ddas_gpu.ops.table import find
 
 if TYPE_CHECKING:

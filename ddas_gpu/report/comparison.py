@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from ddas_gpu.report.charts import Line, line_chart
+from ddas_gpu.report.correlation import rank_agreement
 from ddas_gpu.report.heatmap import shade
 from ddas_gpu.report.html import Html, document, el
 from ddas_gpu.report.numbers import (
@@ -24,7 +25,6 @@ from ddas_gpu.report.numbers import (
     times,
 )
 from ddas_gpu.report.parts import data_table, section, settings_of
-from ddas_gpu.report.ranks import rank_agreement
 from ddas_gpu.report.reading import RunFolder
 from ddas_gpu.report.run import Run
 

@@ -13,9 +13,9 @@ from typing import Any
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.agreement import require_same
 from ddas_gpu.distributed.ranks import Ranks
-from ddas_gpu.runs.folder import RunFolder
 from ddas_gpu.runs.job import Job
 from ddas_gpu.runs.progress import Progress
+from ddas_gpu.runs.run_folder import RunFolder
 
 Handler = Callable[[int, FrameType | None], Any] | int | None  # what `signal.signal` takes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.errors import Refused
-from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder
 
 
 def open_for_all(ranks: Ranks, open_folder: Callable[[], RunFolder], new: bool) -> RunFolder:

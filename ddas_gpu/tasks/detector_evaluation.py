@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from ddas_gpu.data.coco import Annotated
-from ddas_gpu.detection.decoding import Detections, detections
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.precision import average_precision
+from ddas_gpu.detection.predictions import Detections, detections
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.tasks.evaluation import testing

@@ -47,7 +47,7 @@ def run(settings: TrainSettings) -> int:
     """Train; return the exit code."""
 
     def build(device: torch.device, ranks: Ranks) -> TrainingJob:
-        from ddas_gpu.runs.folder import read_schedule
+        from ddas_gpu.runs.run_folder import read_schedule
         from ddas_gpu.train.job import TrainingJob
         from ddas_gpu.train.loop import open_training
         from ddas_gpu.train.policies import open_policy

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ddas_gpu.distributed.agreement import digest
-from ddas_gpu.runs.folder import POLICY, SAMPLES, archive
 from ddas_gpu.runs.job import Files, Metrics
+from ddas_gpu.runs.run_folder import POLICY, SAMPLES, archive
 from ddas_gpu.train.loop import Training
 
 BEST = "best.pt"

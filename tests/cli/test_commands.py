@@ -17,7 +17,7 @@ from PIL import Image
 from search_commands import search
 from train_commands import train
 
-from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder
 
 EXTRAS = {"search": (), "train": ("--moving-average", 0.9, "--label-smoothing", 0.1)}
 

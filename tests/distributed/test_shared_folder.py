@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder
 
 
 def test_a_rank_that_cannot_see_the_folder_is_named_and_the_folder_removed(started):

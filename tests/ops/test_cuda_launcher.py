@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from ddas_gpu.ops import arrays, cuda, sources
+from ddas_gpu.ops import arrays, cuda
+from ddas_gpu.ops import kernel_sources as sources
 from ddas_gpu.ops.cuda import DeviceError, PinnedMemory
-from ddas_gpu.ops.draws import NOTHING_DRAWN
+from ddas_gpu.ops.op_draws import NOTHING_DRAWN
 from ddas_gpu.ops.records import Request, chains_for, pictures_for
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads, sources
+from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads
+from ddas_gpu.ops import kernel_sources as sources
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "

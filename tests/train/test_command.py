@@ -27,7 +27,7 @@ from train_commands import (
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.models import build
-from ddas_gpu.runs.folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
+from ddas_gpu.ops.kornia.bank import Call, Entry, find
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
-from ddas_gpu.ops.kornia.registry import Call, Entry, find
 
 tones.add_missing_point_ops()
 

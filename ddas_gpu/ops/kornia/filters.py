@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ddas_gpu.ops.kornia.bank import EXACT, Call, changes
 from ddas_gpu.ops.kornia.levels import Levels, blend, round_half_up
-from ddas_gpu.ops.kornia.registry import EXACT, Call, changes
 
 
 @changes(rounds=True)

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ddas_gpu.ops.kornia.bank import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
 from ddas_gpu.ops.kornia.levels import WHITE, Levels, blend, round_half_up
-from ddas_gpu.ops.kornia.registry import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
 from ddas_gpu.ops.table import OPS, Argument
 
 # Pillow's weights of R, G and B. In float32, too, products and sums of bytes with them are exact.

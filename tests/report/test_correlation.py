@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, spearmanr
 
-from ddas_gpu.report.ranks import rank_agreement
+from ddas_gpu.report.correlation import rank_agreement
 
 # Few different values, so that many are equal.
 PAIRS = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=3, max_size=40)
