@@ -152,33 +152,20 @@ CIFAR_TRAINING: Values = {
 SHAKE_SHAKE: Values = {"epochs": 1800, "lr": 0.01, "weight_decay": 1e-3}
 SMALL_WIDE_RESNET: Values = {"model": "wrn-16-2", "batch_size": 64}
 
-declare(
-    DataSpec(
-        name="cifar10",
-        task="classification",
-        reader=CifarReader("cifar10"),
-        space=SizedSpace("cifar", 32),
-        search=CIFAR_SEARCH,
-        search_trial={"model": "wrn-10-1"},
-        training=CIFAR_TRAINING,
-        training_trial=SMALL_WIDE_RESNET,
-        training_by_model={"shake-shake": SHAKE_SHAKE},
+for name in ("cifar10", "cifar100"):
+    declare(
+        DataSpec(
+            name=name,
+            task="classification",
+            reader=CifarReader(name),
+            space=SizedSpace("cifar", 32),
+            search=CIFAR_SEARCH,
+            search_trial={"model": "wrn-10-1"},
+            training=CIFAR_TRAINING,
+            training_trial=SMALL_WIDE_RESNET,
+            training_by_model={"shake-shake": SHAKE_SHAKE},
+        )
     )
-)
-
-declare(
-    DataSpec(
-        name="cifar100",
-        task="classification",
-        reader=CifarReader("cifar100"),
-        space=SizedSpace("cifar", 32),
-        search=CIFAR_SEARCH,
-        search_trial={"model": "wrn-10-1"},
-        training=CIFAR_TRAINING,
-        training_trial=SMALL_WIDE_RESNET,
-        training_by_model={"shake-shake": SHAKE_SHAKE},
-    )
-)
 
 declare(
     DataSpec(

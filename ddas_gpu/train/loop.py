@@ -11,33 +11,18 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddas_gpu import streams
 from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
 from ddas_gpu.errors import Diverged
-from ddas_gpu.models.synced_batch_norm import sync_batch_norm
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.steps import EvaluationBatches, StepBatches, order_for
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.runs.learning_rates import learning_rate
+from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.space import check_space
-from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, open_task
 from ddas_gpu.train.moving_average import MovingAverage
 from ddas_gpu.train.settings import TrainSettings
 
 STEPS_BETWEEN_CHECKS = 50  # of the loss on a GPU, where reading it means waiting
-
-
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-USUAL_HALF = {"cpu": "bf16", "cuda": "fp16"}
-
-
-def mixed_precision(amp: str, device: torch.device) -> tuple[bool, torch.dtype]:
-    """Return whether --amp computes in 16 bits on this device, and in which type."""
-    usual = USUAL_HALF[device.type]
-    if amp in HALF:
-        return True, HALF[amp]
-    return amp == "on" or (amp == "auto" and device.type == "cuda"), HALF[usual]
 
 
 class Training:
@@ -65,19 +50,8 @@ class Training:
         self.batches, self.test_batches = self._open_batches()
         self.steps_per_epoch = self.batches.per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
-        torch.manual_seed(streams.number(self.seed, Stream.WEIGHTS))
-        # Channels last in memory: a third faster on a CPU, and what a GPU's tensor cores want.
-        model = task.build_model(self.train.class_names)
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.model = model.train()
-        if settings.run.sync_norm and ranks.count > 1:
-            sync_batch_norm(self.model)
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-        )
+        self.model = open_network(task, self.train.class_names, settings.run, ranks)
+        self.optimizer = make_sgd(self.model.parameters(), training)
         decay = training.moving_average
         self.average = MovingAverage(self.model, decay) if decay else None
         self.mixed, self.half = mixed_precision(training.amp, self.device)
