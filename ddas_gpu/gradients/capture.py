@@ -20,13 +20,6 @@ from ddas_gpu.gradients.layer_rules import Layer, take_apart
 from ddas_gpu.gradients.versions import Tensors
 
 
-class UsedElsewhere(Exception):
-    """Captured parameters the loss also depends on in ways that no layer rule describes."""
-
-    def __init__(self, names: set[str]):
-        super().__init__(", ".join(sorted(names)))
-
-
 @dataclass
 class CapturedCall:
     """One call of a layer: its input, and the cotangent of its output after the backward pass.

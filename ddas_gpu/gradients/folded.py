@@ -40,7 +40,7 @@ class FoldedGradients:
 
     def __init__(self, versions: Versions, weighting: Weighting, captured: tuple[str, ...]):
         self._weighting, self._count = weighting, versions.count
-        leaves = versions.leaves()
+        leaves = versions.parameters
         own = {name: leaf for name, leaf in leaves.items() if name not in captured}
         shared = {name: leaves[name].detach().requires_grad_() for name in captured}
         rows = {
@@ -110,7 +110,7 @@ class FoldedGradients:
 def _losses(
     versions: Versions, parameters: Tensors, rows: Tensors, capture: Capture
 ) -> tuple[torch.Tensor, Tensors]:
-    """All losses (L+1,) and the buffers that the passes have written, each with a row per version."""
+    """All losses (L+1,), and the buffers as each version has written them."""
     count = versions.count
     buffers = {name: torch.stack([b] * count) for name, b in versions.copy_buffers().items()}
     shared = {name: parameter for name, parameter in parameters.items() if name not in rows}

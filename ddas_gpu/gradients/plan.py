@@ -66,9 +66,7 @@ def choose(
     plans["reference"] = _reference(survey, kept)
     if method == "auto":
         fitting = [
-            way
-            for way in ("fast", "balanced")
-            if memory is None or plans[way].peak <= memory
+            way for way in ("fast", "balanced") if memory is None or plans[way].peak <= memory
         ]
         method = min(fitting, key=lambda way: plans[way].work, default="lean")
     others = {way: plan.peak for way, plan in plans.items() if way != method}
@@ -82,9 +80,7 @@ def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
         rows, pairs, again = (), (), ()
     else:
         by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
-        covered = {n for n in survey.pair_bytes if n not in survey.uncovered} if capture else set()
-        if way != "fast":
-            covered = set()
+        covered = survey.covered if capture and way == "fast" else set()
         # In the fast way one parameter that is neither a row nor a pair costs a whole pass.
         by_value.sort(key=lambda name: name in covered)
         rows = _affordable(survey, by_value, int(_ROWS[way] * survey.gradient) // kept)
@@ -93,7 +89,7 @@ def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
         again = tuple(name for name in rest if name not in covered)
         rows = tuple(name for name in survey.order if name in rows)
     row_bytes = kept * sum(survey.sizes[name] for name in rows)
-    pair_bytes = sum(survey.pair_bytes[name] for name in pairs)
+    pair_bytes = survey.pair_bytes(pairs)
     theta = survey.gradient if again else 0
     held = survey.gradient + theta + row_bytes + kept * pair_bytes
     # The last version's inputs are on its tape anyway.
@@ -108,12 +104,12 @@ def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
 
 def _folded(survey: Survey, kept: int, in_turn: Plan) -> Plan:
     """All versions in one pass: every layer's weight is a pair; `in_turn` if the rows are many."""
-    pairs = tuple(name for name in survey.pair_bytes if name not in survey.uncovered)
+    pairs = tuple(name for name in survey.order if name in survey.covered)
     rows = tuple(name for name in survey.order if name not in pairs)
     row_bytes = (kept + 1) * sum(survey.sizes[name] for name in rows)
     if row_bytes > survey.gradient:
         return in_turn
-    pair_bytes = (kept + 1) * sum(survey.pair_bytes[name] for name in pairs)
+    pair_bytes = (kept + 1) * survey.pair_bytes(pairs)
     held = survey.gradient + row_bytes + pair_bytes
     peak = max(held, row_bytes + (kept + 1) * survey.tape)
     return Plan("fast", rows, pairs, held=held, peak=peak, folded=True)
@@ -131,11 +127,11 @@ def _affordable(survey: Survey, names: Iterable[str], budget: int) -> set[str]:
 def _work(survey: Survey, pairs: tuple[str, ...], again: tuple[str, ...]) -> float:
     """Of one version's product, in forward passes."""
     forward = sum(survey.work.values()) or 1.0
-    work = sum(survey.work[name] for name in pairs)
+    work = sum(survey.work.get(name, 0.0) for name in pairs)
     if again:
         first = min(survey.order.index(name) for name in again)
-        to_inputs = sum(survey.work[name] for name in survey.order[first + 1 :])
-        work += forward + to_inputs + sum(survey.work[name] for name in again)
+        to_inputs = sum(survey.work.get(name, 0.0) for name in survey.order[first + 1 :])
+        work += forward + to_inputs + sum(survey.work.get(name, 0.0) for name in again)
     return work / forward
 
 

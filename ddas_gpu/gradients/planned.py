@@ -16,17 +16,32 @@ from functools import partial
 
 import torch
 
-from ddas_gpu.gradients.capture import Capture, CapturedCall, UsedElsewhere
+from ddas_gpu.gradients.capture import Capture, CapturedCall
 from ddas_gpu.gradients.inner_products import inner, widened
 from ddas_gpu.gradients.plan import Plan
 from ddas_gpu.gradients.versions import Tensors, Versions, full_precision
 from ddas_gpu.gradients.weighting import Weighting
 
 
+class NotAsPlanned(Exception):
+    """The loss depends on parameters in ways that the plan does not know of."""
+
+    def __init__(self, names: set[str]):
+        super().__init__(", ".join(sorted(names)))
+        self.names = names
+
+
 class PlannedGradients:
+    """Σ w_l g_l, and what the plan says is kept of each g_l."""
+
     def __init__(self, versions: Versions, weighting: Weighting, plan: Plan):
         self._versions, self._weighting, self._plan = versions, weighting, plan
-        self._rows: dict[int, torch.Tensor] = {}
+        kept = len(weighting.kept)
+        self._rows = {  # (L, n) for a parameter of n numbers; 0 where the loss does not reach
+            name: widened(versions.parameters[name].detach()).new_zeros(kept, p.numel())
+            for name, p in versions.parameters.items()
+            if name in plan.rows
+        }
         self._calls: dict[int, list[CapturedCall]] = {}
         leaves = versions.leaves()
         captured = {name: leaves[name].detach().requires_grad_() for name in plan.pairs}
@@ -61,30 +76,22 @@ class PlannedGradients:
         for hook in hooks:
             hook.remove()
         if capture:
-            used = {name for name in captured if leaves[name].grad is not None}
-            if used:
-                raise UsedElsewhere(used)
             self._calls[version] = capture.calls()
+        planned = {*self._plan.rows, *self._plan.again}
+        found = {name for name, leaf in leaves.items() if leaf.grad is not None}
+        if kept and found - planned:
+            raise NotAsPlanned(found - planned)
         return loss.detach()
 
     def _hook_rows(self, version: int, leaves: Tensors, correction: float) -> list:
-        """Have the backward pass write the gradients of the row parameters to a new row."""
-        if not self._plan.rows:
-            return []
-        parameters = [leaves[name] for name in self._plan.rows]
-        size = sum(parameter.numel() for parameter in parameters)
-        row = widened(parameters[0]).new_zeros(size)  # 0 where the loss does not reach
-        self._rows[version] = row
+        """Have the backward pass write the gradients of the row parameters to the version's row."""
+        row = self._weighting.kept.index(version)
 
-        def keep(part: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor | None:
-            part.view(gradient.shape).copy_(gradient)
+        def keep(name: str, gradient: torch.Tensor) -> torch.Tensor:
+            self._rows[name][row].view(gradient.shape).copy_(gradient)
             return gradient if correction == 1 else gradient * correction
 
-        parts = row.split([parameter.numel() for parameter in parameters])
-        return [
-            parameter.register_hook(partial(keep, part))
-            for parameter, part in zip(parameters, parts, strict=True)
-        ]
+        return [leaves[name].register_hook(partial(keep, name)) for name in self._plan.rows]
 
     def _take_total(self, leaves: Tensors) -> Tensors:
         total = {}
@@ -113,9 +120,10 @@ class PlannedGradients:
         weighting = self._weighting
         with full_precision(self._versions.images.device):
             total = self._total_product(direction)
-            row_direction = self._flat(direction)
+            in_rows = self._row_products(direction)
         products = {
-            version: self._product(version, direction, row_direction) for version in weighting.kept
+            version: self._product(version, direction, in_rows[row])
+            for row, version in enumerate(weighting.kept)
         }
         if weighting.solved is not None:
             if total is None:
@@ -143,32 +151,25 @@ class PlannedGradients:
             self._total = None  # makes room for the passes; nobody can ask for it again
         return torch.stack(products).sum()
 
-    def _flat(self, direction: Tensors) -> torch.Tensor | None:
-        """The direction of all row parameters, laid out as a row."""
-        if not self._rows:
-            return None
-        row = next(iter(self._rows.values()))
-        return torch.cat([direction[name].reshape(-1) for name in self._plan.rows]).to(row.dtype)
+    def _row_products(self, direction: Tensors) -> torch.Tensor:
+        """(L,): what the row parameters contribute, each version's times its factor."""
+        products = self.losses.new_zeros(len(self._weighting.kept))
+        for name, rows in self._rows.items():
+            products = products + rows @ direction[name].reshape(-1).to(rows.dtype)
+        return products
 
-    def _product(
-        self, version: int, direction: Tensors, row_direction: torch.Tensor | None
-    ) -> torch.Tensor:
+    def _product(self, version: int, direction: Tensors, in_rows: torch.Tensor) -> torch.Tensor:
         """g_l · direction of a kept version."""
-        scaled = []  # by the version's factor
-        with full_precision(self._versions.images.device):
-            if row_direction is not None:
-                scaled.append(torch.dot(self._rows[version], row_direction))
+        scaled = [in_rows]
         with self._versions.autocast():
             scaled += [call.dot(direction) for call in self._calls.get(version, ())]
         factor = self._weighting.factors[version] * self._versions.loss_scale
-        product = torch.stack(scaled).sum() / factor if scaled else self.losses.new_zeros(())
+        product = sum(scaled) / factor
         if self._plan.again:
             product = product + self._run_again(version, self._plan.again, direction)
         return product
 
-    def _run_again(
-        self, version: int, names: tuple[str, ...], direction: Tensors
-    ) -> torch.Tensor:
+    def _run_again(self, version: int, names: tuple[str, ...], direction: Tensors) -> torch.Tensor:
         """The part of g_l · direction that these parameters contribute, from another pass."""
         leaves = {name: theta.detach() for name, theta in self._theta.items()}
         products = []

@@ -7,11 +7,10 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from torch import nn
 
-from ddas_gpu.gradients.capture import UsedElsewhere
 from ddas_gpu.gradients.folded import CannotFold, FoldedGradients, folding_pays
 from ddas_gpu.gradients.memory import free_bytes
 from ddas_gpu.gradients.plan import Plan, choose
-from ddas_gpu.gradients.planned import PlannedGradients
+from ddas_gpu.gradients.planned import NotAsPlanned, PlannedGradients
 from ddas_gpu.gradients.reference import ReferenceGradients
 from ddas_gpu.gradients.survey import is_compiled, survey
 from ddas_gpu.gradients.versions import Versions
@@ -20,7 +19,6 @@ from ddas_gpu.gradients.weighting import Weighting
 METHODS = ("auto", "fast", "lean", "reference")
 ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions
 
-_uncaptured: WeakSet[nn.Module] = WeakSet()  # models whose layers cannot be watched
 _unfoldable: WeakSet[nn.Module] = WeakSet()
 _free_bytes: WeakKeyDictionary[nn.Module, int | None] = WeakKeyDictionary()
 
@@ -88,8 +86,8 @@ class PolicyGradients:
         else:
             try:
                 return PlannedGradients(versions, weighting, self.plan)
-            except UsedElsewhere:
-                _uncaptured.add(versions.model)
+            except NotAsPlanned as error:
+                survey(versions).add_unseen(error.names)
         versions.rewind()
         self.plan = _plan(versions, weighting, method, memory)
         return self._run(versions, weighting, method, memory)
@@ -143,7 +141,7 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
         if model not in _free_bytes:
             _free_bytes[model] = free_bytes(versions.images.device)
         memory = _free_bytes[model]
-    capture = model not in _uncaptured and not is_compiled(model)
+    capture = not is_compiled(model)
     found = survey(versions)
     foldable = capture and weighting.plain and model not in _unfoldable
     folding = foldable and folding_pays(versions, found)

@@ -6,6 +6,7 @@ values), the first version of the batch is sent through it for real, once.
 """
 
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,15 +29,34 @@ class Survey:
 
     sizes: dict[str, int]  # bytes
     work: dict[str, float] = field(default_factory=dict)  # multiplications of the forward pass
-    pair_bytes: dict[str, int] = field(default_factory=dict)  # inputs and outputs of its layers
+    inputs: dict[str, dict[int, int]] = field(default_factory=dict)  # its layers': bytes by tensor
+    outputs: dict[str, int] = field(default_factory=dict)  # of its layers, bytes
     order: list[str] = field(default_factory=list)  # by first use
     uncovered: set[str] = field(default_factory=set)  # used in a way no layer rule describes
-    tape: int = 0  # bytes that autograd saves for the backward pass
+    tape: int = 0  # bytes that a forward and backward pass takes
     plans: dict[tuple, Any] = field(default_factory=dict)  # made from this survey, by settings
 
     def uses_per_weight(self, name: str) -> float:
         """In how many places (pixels, tokens) of the batch a number of the parameter is used."""
         return self.work.get(name, 0.0) / self.sizes[name]
+
+    @property
+    def covered(self) -> set[str]:
+        """The parameters that are weights of layers and nothing else."""
+        return self.outputs.keys() - self.uncovered
+
+    def pair_bytes(self, names: Iterable[str]) -> int:
+        """Inputs and outputs of these weights' layers; a block and its shortcut share an input."""
+        inputs: dict[int, int] = {}
+        for name in names:
+            inputs |= self.inputs[name]
+        return sum(inputs.values()) + sum(self.outputs[name] for name in names)
+
+    def add_unseen(self, names: set[str]) -> None:
+        """Take in uses that the pass did not show: in the loss, or in a branch not taken."""
+        self.uncovered |= names
+        self.order += sorted(names - set(self.order))
+        self.plans.clear()
 
     @property
     def gradient(self) -> int:
@@ -102,6 +122,8 @@ class _Watch(TorchFunctionMode):
         super().__init__()
         self._result = result
         self._names = {id(leaf): name for name, leaf in leaves.items()}
+        self._inputs: dict[int, torch.Tensor] = {}  # of layers; alive, or keys could come again
+        self._largest = 0
         self._storages = {tensor.untyped_storage()._cdata for tensor in known}
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -125,8 +147,11 @@ class _Watch(TorchFunctionMode):
         places = max(1.0, output.numel() / max(1, channels))
         result.work[name] = result.work.get(name, 0.0) + places * parameter.numel()
         if parts is not None and parts[2] is parameter:
-            pair = _bytes(parts[1]) + _bytes(output)
-            result.pair_bytes[name] = result.pair_bytes.get(name, 0) + pair
+            a = parts[1]
+            key = a.untyped_storage()._cdata
+            self._inputs[key] = a
+            result.inputs.setdefault(name, {})[key] = _bytes(a)
+            result.outputs[name] = result.outputs.get(name, 0) + _bytes(output)
         else:
             result.uncovered.add(name)
 
@@ -135,12 +160,13 @@ class _Watch(TorchFunctionMode):
         if storage._cdata not in self._storages:
             self._storages.add(storage._cdata)
             self._result.tape += storage.nbytes()
+            self._largest = max(self._largest, storage.nbytes())
         return tensor
 
     def finish(self, outputs: Any) -> Survey:
-        """Add what the loss will save: it is not called here, for it may have side effects."""
+        """Add what the loss will save (not called here: it may have side effects), and scratch."""
         leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        self._result.tape += 2 * sum(map(_bytes, leaves))
+        self._result.tape += 2 * sum(map(_bytes, leaves)) + self._largest
         return self._result
 
 

@@ -42,6 +42,7 @@ class Versions:
             raise ValueError(f"images hold no version or no image: {tuple(images.shape)}")
         self.model = model
         self.loss_fn = loss_fn
+        self._judged = _Judged(model, loss_fn)
         self.images = images.detach()
         self.count = images.shape[0]
         self.targets = _targets_by_version(targets, self.count, images.shape[1])
@@ -62,7 +63,7 @@ class Versions:
     def loss(
         self, version: int, parameters: Tensors, during: AbstractContextManager | None = None
     ) -> torch.Tensor:
-        """The loss of a version's first pass; `during` is active in the model's forward.
+        """The loss of a version's first pass; `during` is active in its forward pass.
 
         Versions pass in their order. Random states are noted for `loss_again`.
         """
@@ -78,15 +79,17 @@ class Versions:
     def _loss(
         self, version: int, parameters: Tensors, buffers: Tensors, during: AbstractContextManager
     ) -> torch.Tensor:
-        with torch.enable_grad(), self.autocast():
-            with during:
-                images = (self.images[version],)
-                outputs = functional_call(self.model, {**parameters, **buffers}, images)
-            return self.loss_of(version, outputs)
+        state = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
+        inputs = (self.images[version], self.targets[version])
+        with torch.enable_grad(), self.autocast(), during:
+            return self._checked(functional_call(self._judged, state, inputs))
 
     def loss_of(self, version: int, outputs: Any) -> torch.Tensor:
         """The scalar loss of one version whose outputs are at hand."""
-        loss = self.loss_fn(outputs, self.targets[version])
+        return self._checked(self.loss_fn(outputs, self.targets[version]))
+
+    @staticmethod
+    def _checked(loss: Any) -> torch.Tensor:
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise ValueError(f"loss_fn must return one number per batch (shape ()), got {found}")
@@ -119,6 +122,19 @@ class Versions:
         for name, buffer in self.model.named_buffers():
             buffer.copy_(buffers[name])
         self._clean_buffers = {}
+
+
+class _Judged(nn.Module):
+    """A model and its loss as one module: a loss that uses the model's parameters, to penalise
+    large ones, sees those of the pass."""
+
+    def __init__(self, model: nn.Module, loss_fn: Callable[[Any, Any], torch.Tensor]):
+        super().__init__()
+        self.model = model
+        self.loss_fn = loss_fn
+
+    def forward(self, images: torch.Tensor, targets: Any) -> torch.Tensor:
+        return self.loss_fn(self.model(images), targets)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:
