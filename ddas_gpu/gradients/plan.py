@@ -64,14 +64,17 @@ def choose(
     """
     plans = {way: _plan(way, survey, kept, capture) for way in ("fast", "balanced", "lean")}
     plans["reference"] = _reference(survey, kept)
+
+    def fits(plan: Plan) -> bool:
+        return memory is None or plan.peak <= memory
+
     if method == "auto":
-        fitting = [
-            way for way in ("fast", "balanced") if memory is None or plans[way].peak <= memory
-        ]
+        fitting = [way for way in ("fast", "balanced") if fits(plans[way])]
         method = min(fitting, key=lambda way: plans[way].work, default="lean")
-    others = {way: plan.peak for way, plan in plans.items() if way != method}
+        folding = folding and fits(_folded(survey, kept, plans["fast"]))
     if method == "fast" and folding and kept > 0:
         plans["fast"] = _folded(survey, kept, plans["fast"])
+    others = {way: plan.peak for way, plan in plans.items() if way != method}
     return replace(plans[method], others=others)
 
 

@@ -130,11 +130,12 @@ class _Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         output = function(*args, **kwargs)
         parts = take_apart(function, args, kwargs)
-        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+        outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+        if torch.is_grad_enabled() and outputs:
             for tensor in tree_leaves((args, kwargs)):
                 name = self._names.get(id(tensor))
                 if name is not None:
-                    self._note(name, tensor, output, parts)
+                    self._note(name, tensor, outputs[0], parts)
         return output
 
     def _note(self, name: str, parameter: torch.Tensor, output: torch.Tensor, parts: Any) -> None:

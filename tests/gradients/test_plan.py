@@ -37,12 +37,15 @@ def model():
 
 
 def test_auto_takes_the_fastest_that_fits(model):
-    assert plan(model).method == "fast"
-    peaks = {way: plan(model, method=way).peak for way in ("fast", "lean")}
-    assert peaks["lean"] < peaks["fast"]
-    assert plan(model, memory=peaks["fast"]).method == "fast"
-    assert plan(model, memory=peaks["fast"] - 1).method in ("balanced", "lean")
-    assert plan(model, memory=peaks["lean"]).method == "lean"
+    folded = plan(model)
+    assert (folded.method, folded.folded) == ("fast", True)
+    assert plan(model, memory=folded.peak) == folded
+    in_turn = plan(model, memory=folded.peak - 1)
+    assert (in_turn.method, in_turn.folded) == ("fast", False)
+    peaks = {in_turn.method: in_turn.peak} | in_turn.others
+    assert peaks["lean"] < peaks["balanced"] < peaks["fast"] < folded.peak
+    assert plan(model, memory=peaks["fast"] - 1).method == "balanced"
+    assert plan(model, memory=peaks["balanced"] - 1).method == "lean"
     assert plan(model, memory=1).method == "lean"
 
 
