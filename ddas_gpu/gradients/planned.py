@@ -38,9 +38,7 @@ class PlannedGradients:
         self._versions, self._weighting, self._plan = versions, weighting, plan
         kept = len(weighting.kept)
         self._rows = {  # (L, n) for a parameter of n numbers; 0 where the loss does not reach
-            name: widened(versions.parameters[name].detach()).new_zeros(kept, p.numel())
-            for name, p in versions.parameters.items()
-            if name in plan.rows
+            name: _zero_rows(kept, versions.parameters[name]) for name in plan.rows
         }
         self._calls: dict[int, list[CapturedCall]] = {}
         leaves = versions.leaves()
@@ -65,8 +63,8 @@ class PlannedGradients:
         if not self._plan.rows and not self._plan.pairs:
             factor, correction = self._weighting.weights[version], 1.0
         hooks = self._hook_rows(version, leaves, correction) if kept else []
-        if correction != 1:
-            others = [leaves[name] for name in leaves if name not in self._plan.rows]
+        if correction != 1:  # only versions that are kept have one
+            others = [leaves[name] for name in leaves.keys() - self._rows.keys()]
             hooks += [
                 leaf.register_hook(partial(torch.mul, other=correction))
                 for leaf in (*others, *captured.values())
@@ -189,3 +187,8 @@ class PlannedGradients:
         if not products:
             return self.losses.new_zeros(())
         return torch.stack(products).sum() / self._versions.loss_scale
+
+
+def _zero_rows(count: int, parameter: torch.Tensor) -> torch.Tensor:
+    """(count, n) for a parameter of n numbers, float32 or wider."""
+    return widened(parameter.detach()).new_zeros(count, parameter.numel())

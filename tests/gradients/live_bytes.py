@@ -15,6 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.gradients.plan import Plan
+from ddas_gpu.gradients.survey import survey
+from ddas_gpu.gradients.versions import Versions
 
 
 class LiveBytes(TorchDispatchMode):
@@ -79,7 +81,7 @@ def step_bytes(
     direction = {name: torch.ones_like(p) for name, p in parameters.items() if p.requires_grad}
     weights = [0.65] + [0.35 / policies] * policies
     arguments = (model, loss_fn, images, targets, weights, method)
-    PolicyGradients(*arguments, **options)  # plans are made in the first step only
+    survey(Versions(*arguments[:4]))  # is made in the first step only
     with LiveBytes() as live:
         gradients = PolicyGradients(*arguments, **options)
         gradients.weighted()
