@@ -6,12 +6,12 @@ was there before does not count, nor does the scratch memory inside an operator.
 
 import weakref
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.gradients.plan import Plan
@@ -28,12 +28,12 @@ class LiveBytes(TorchDispatchMode):
         self._followed: dict[int, int] = {}
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        before = {_key(t) for t in tree_leaves((args, kwargs)) if torch.is_tensor(t)}
         outputs = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(outputs):
-            if torch.is_tensor(tensor) and _key(tensor) not in before:
-                self._follow(tensor.untyped_storage())
-        self.peak = max(self.peak, self.alive)
+        if not _returns_its_input(function):
+            for tensor in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
+                if isinstance(tensor, torch.Tensor):
+                    self._follow(tensor.untyped_storage())
+            self.peak = max(self.peak, self.alive)
         return outputs
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -47,8 +47,10 @@ class LiveBytes(TorchDispatchMode):
         self.alive -= self._followed.pop(key)
 
 
-def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+@cache
+def _returns_its_input(function: torch._ops.OpOverload) -> bool:
+    """Views and in-place operators, whose outputs have no storage of their own."""
+    return any(value.alias_info is not None for value in function._schema.returns)
 
 
 @dataclass(frozen=True)

