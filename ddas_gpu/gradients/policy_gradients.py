@@ -1,21 +1,26 @@
 """`PolicyGradients`: the one name the search needs; the methods behind it are interchangeable."""
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
 
-from ddas_gpu.gradients.forward_mode import ForwardModeGradients
-from ddas_gpu.gradients.layerwise import LayerwiseGradients, UncoveredLayer
+from ddas_gpu.gradients.folded import CannotFold, FoldedGradients, folding_pays
+from ddas_gpu.gradients.memory import free_bytes
+from ddas_gpu.gradients.plan import Plan, choose
+from ddas_gpu.gradients.planned import NotAsPlanned, PlannedGradients
 from ddas_gpu.gradients.reference import ReferenceGradients
+from ddas_gpu.gradients.survey import is_compiled, survey
 from ddas_gpu.gradients.versions import Versions
+from ddas_gpu.gradients.weighting import Weighting
 
-METHODS = ("auto", "jvp", "layerwise", "reference")
+METHODS = ("auto", "fast", "lean", "reference")
+ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions
 
-_models_warned_about: WeakSet[nn.Module] = WeakSet()
+_unfoldable: WeakSet[nn.Module] = WeakSet()
+_free_bytes: WeakKeyDictionary[nn.Module, int | None] = WeakKeyDictionary()
 
 
 class PolicyGradients:
@@ -24,16 +29,23 @@ class PolicyGradients:
     images   (L+1, B, C, H, W), row 0 the clean batch.
     targets  what `loss_fn(model(images[l]), targets)` takes: a list or tuple has one entry for
              each version; a tensor (B, ...), a dict or any other object serves all versions.
-    method   "layerwise" (fast), "jvp" (any model that supports forward-mode derivatives, least
-             memory), "reference" (keeps L+1 gradients), or "auto": layer-wise where it can.
+    weights  (L+1,): w_l of the weighted gradient. Numbers, or a tensor on the CPU: one on a GPU
+             is read back, which waits for it.
+    method   "fast", "lean" (the least memory), "reference" (keeps L+1 gradients), or "auto": the
+             fastest way that fits in `memory`. See `plan` for what each of them keeps.
+    memory   bytes for "auto" to plan with; None for most of what is free on the images' device,
+             as it was in the first step with this model.
+
+    `plan` says what was chosen and how many bytes it takes.
 
     Every version has its own batch-norm statistics. Running statistics, and all other buffers,
     are updated once, here, from the clean batch alone. A model that draws random numbers from
     torch's generators (dropout) draws anew for each version, in the versions' order; the
-    gradients of all methods are those of these draws.
+    gradients of all methods are those of these draws. Under `torch.autocast` all passes run as
+    autocast says here, and products are summed in float32.
 
-    >>> gradients = PolicyGradients(model, F.cross_entropy, images, labels)
-    >>> for name, gradient in gradients.weighted(weights).items(): ...
+    >>> gradients = PolicyGradients(model, F.cross_entropy, images, labels, weights)
+    >>> for name, gradient in gradients.weighted().items(): ...
     >>> optimizer.step()
     >>> products = gradients.dot(validation_gradient)   # still of the parameters before the step
     """
@@ -44,42 +56,59 @@ class PolicyGradients:
         loss_fn: Callable[[Any, Any], torch.Tensor],
         images: torch.Tensor,
         targets: Any,
+        weights: torch.Tensor | Sequence[float],
         method: str = "auto",
+        memory: int | None = None,
     ):
+        method = ALIASES.get(method, method)
         if method not in METHODS:
             raise ValueError(f"unknown method {method!r}; there are: {', '.join(METHODS)}")
         versions = Versions(model, loss_fn, images, targets)
+        weighting = Weighting(_one_per_version(weights, versions.count))
         self._shapes = {name: p.shape for name, p in versions.parameters.items()}
+        self.plan: Plan = _plan(versions, weighting, method, memory)
+        """What is kept, and how many bytes that takes."""
         if method == "reference":
-            self._gradients = ReferenceGradients(versions)
-        elif method == "jvp":
-            self._gradients = ForwardModeGradients(versions)
+            self._gradients = ReferenceGradients(versions, weighting.weights)
         else:
-            self._gradients = _layerwise_or_forward_mode(versions)
+            self._gradients = self._run(versions, weighting, method, memory)
         self.losses: torch.Tensor = self._gradients.losses
         """(L+1,): the loss of each version."""
 
-    def weighted(self, weights: torch.Tensor | Sequence[float]) -> dict[str, torch.Tensor]:
-        """{name: Σ_l w_l g_l} for the parameters that require gradients; weights (L+1,)."""
-        return self._gradients.weighted(self._one_a_version(weights))
+    def _run(
+        self, versions: Versions, weighting: Weighting, method: str, memory: int | None
+    ) -> FoldedGradients | PlannedGradients:
+        if self.plan.folded:
+            try:
+                return FoldedGradients(versions, weighting, self.plan.pairs)
+            except CannotFold:
+                _unfoldable.add(versions.model)
+        else:
+            try:
+                return PlannedGradients(versions, weighting, self.plan)
+            except NotAsPlanned as error:
+                survey(versions).add_unseen(error.names)
+        versions.rewind()
+        self.plan = _plan(versions, weighting, method, memory)
+        return self._run(versions, weighting, method, memory)
 
-    def weighted_parts(
-        self, weights: torch.Tensor | Sequence[float]
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same as (name, gradient), each as soon as it is computed, in any order."""
-        return self._gradients.weighted_parts(self._one_a_version(weights))
+    def weighted(self) -> dict[str, torch.Tensor]:
+        """{name: Σ_l w_l g_l} for the parameters that require gradients.
 
-    def _one_a_version(self, weights: torch.Tensor | Sequence[float]) -> torch.Tensor:
-        weights = torch.as_tensor(weights, dtype=self.losses.dtype, device=self.losses.device)
-        if weights.shape != self.losses.shape:
-            raise ValueError(
-                f"one weight per version, please: {len(self.losses)} versions, "
-                f"weights of shape {tuple(weights.shape)}"
-            )
-        return weights.detach()
+        They are not copies: `dot` uses them too. Clone them before changing them in place.
+        """
+        return self._gradients.weighted()
+
+    def weighted_parts(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same as (name, gradient), one after the other."""
+        return iter(self.weighted().items())
 
     def dot(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """(L+1,): g_l · direction, for a direction with the names `weighted` returns."""
+        """(L+1,): g_l · direction, for a direction with the names `weighted` returns.
+
+        The lean way runs every version again, and to make room for that it lets go of the weighted
+        gradient once that was asked for.
+        """
         missing = sorted(self._shapes.keys() - direction.keys())
         extra = sorted(direction.keys() - self._shapes.keys())
         if missing or extra:
@@ -96,17 +125,27 @@ class PolicyGradients:
         return self._gradients.dot({name: direction[name].detach() for name in self._shapes})
 
 
-def _layerwise_or_forward_mode(versions: Versions) -> LayerwiseGradients | ForwardModeGradients:
-    """The fast method, or the general one for a model it does not know; says so once a model."""
-    try:
-        return LayerwiseGradients(versions)
-    except UncoveredLayer as error:
-        versions.rewind()
-        if versions.model not in _models_warned_about:
-            _models_warned_about.add(versions.model)
-            warnings.warn(
-                f"no layer rule covers how {type(versions.model).__name__} uses {error}; "
-                "its gradient products are computed with jvp, which is slower",
-                stacklevel=3,
-            )
-        return ForwardModeGradients(versions)
+def _one_per_version(weights: torch.Tensor | Sequence[float], count: int) -> list[float]:
+    weights = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
+    if weights.shape != (count,):
+        raise ValueError(
+            f"one weight per version, please: {count} versions, "
+            f"weights of shape {tuple(weights.shape)}"
+        )
+    return weights.tolist()
+
+
+def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | None) -> Plan:
+    model = versions.model
+    if method == "auto" and memory is None:
+        if model not in _free_bytes:
+            _free_bytes[model] = free_bytes(versions.images.device)
+        memory = _free_bytes[model]
+    capture = not is_compiled(model)
+    found = survey(versions)
+    foldable = capture and weighting.plain and model not in _unfoldable
+    folding = foldable and folding_pays(versions, found)
+    key = (len(weighting.kept), method, memory, capture, folding)
+    if key not in found.plans:
+        found.plans[key] = choose(found, *key)
+    return found.plans[key]

@@ -1,6 +1,6 @@
 """The L+1 versions of one batch, and how one of them is sent through the model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -11,6 +11,10 @@ from torch.func import functional_call
 from ddas_gpu.gradients.randomness import RandomState
 
 Tensors = dict[str, torch.Tensor]
+
+# Under float16 the backward passes start with this instead of 1, or small cotangents would be
+# rounded to 0; results are divided by it. A power of two changes no bit of the others.
+_FLOAT16_LOSS_SCALE = 1024.0
 
 
 class Versions:
@@ -38,70 +42,116 @@ class Versions:
             raise ValueError(f"images hold no version or no image: {tuple(images.shape)}")
         self.model = model
         self.loss_fn = loss_fn
+        self._judged = _Judged(model, loss_fn)
         self.images = images.detach()
         self.count = images.shape[0]
         self.targets = _targets_by_version(targets, self.count, images.shape[1])
         self.parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
+        self.autocast_dtype = _autocast_dtype(images.device)
+        self.loss_scale = _FLOAT16_LOSS_SCALE if self.autocast_dtype == torch.float16 else 1.0
         self._start = RandomState(images.device)
         self._random_states: list[RandomState] = []
         self._buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+        self._clean_buffers = self.copy_buffers()
 
-    def losses_in_turn(
-        self, parameters: Tensors | None = None, during: Sequence[AbstractContextManager] = ()
-    ) -> Iterator[torch.Tensor]:
-        """Yield every version's loss, then write the clean batch's buffers to the model.
+    def leaves(self) -> Tensors:
+        """The parameters as leaves of their own: same memory, but `.grad` is not the model's."""
+        return {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
 
-        `parameters` stand in for the model's own; `during[l]` is active in the pass of version l.
+    def loss(
+        self, version: int, parameters: Tensors, during: AbstractContextManager | None = None
+    ) -> torch.Tensor:
+        """The loss of a version's first pass; `during` is active in its forward pass.
+
+        Versions pass in their order. Random states are noted for `loss_again`.
         """
-        self._random_states = []
-        clean_buffers = self.copy_buffers()
-        for version in range(self.count):
-            self._random_states.append(RandomState(self.images.device))
-            with during[version] if during else nullcontext():
-                loss = self._loss(version, parameters, clean_buffers if version == 0 else None)
-            yield loss
-        self.keep_buffers(clean_buffers)
+        self._random_states.append(RandomState(self.images.device))
+        buffers = self._clean_buffers if version == 0 else self.copy_buffers()
+        return self._loss(version, parameters, buffers, during or nullcontext())
 
     def loss_again(self, version: int, parameters: Tensors) -> torch.Tensor:
-        """The loss of a version that has passed, with the same random numbers as then."""
+        """The loss of a version that has passed, with the random numbers and buffers of then."""
         with self._random_states[version].replayed():
-            return self._loss(version, parameters, None)
+            return self._loss(version, parameters, self.copy_buffers(), nullcontext())
 
     def _loss(
-        self, version: int, parameters: Tensors | None, buffers: Tensors | None
+        self, version: int, parameters: Tensors, buffers: Tensors, during: AbstractContextManager
     ) -> torch.Tensor:
-        state = {**(parameters or {}), **(buffers or self.copy_buffers())}
-        with torch.enable_grad():
-            outputs = functional_call(self.model, state, (self.images[version],))
-            return self.loss_of(version, outputs)
+        state = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
+        inputs = (self.images[version], self.targets[version])
+        with torch.enable_grad(), self.autocast(), during:
+            return self._checked(functional_call(self._judged, state, inputs))
 
     def loss_of(self, version: int, outputs: Any) -> torch.Tensor:
         """The scalar loss of one version whose outputs are at hand."""
-        loss = self.loss_fn(outputs, self.targets[version])
+        return self._checked(self.loss_fn(outputs, self.targets[version]))
+
+    @staticmethod
+    def _checked(loss: Any) -> torch.Tensor:
         if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
             found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise ValueError(f"loss_fn must return one number per batch (shape ()), got {found}")
         return loss
 
+    def autocast(self) -> AbstractContextManager:
+        """Autocast as it was at construction, wherever the products are asked for.
+
+        Without its cache of cast weights, which would outlive the pass inside a caller's autocast.
+        """
+        if self.autocast_dtype is None:
+            return full_precision(self.images.device)
+        device = self.images.device.type
+        return torch.autocast(device, self.autocast_dtype, cache_enabled=False)
+
     def rewind(self) -> None:
         """Give back the random numbers drawn so far: another method is going to make the passes."""
         self._start.restore()
+        self._random_states = []
+        self._clean_buffers = self.copy_buffers()
 
     def copy_buffers(self) -> Tensors:
         """The model's buffers as they were before any pass."""
         return {name: buffer.clone() for name, buffer in self._buffers.items()}
 
-    def keep_buffers(self, buffers: Tensors) -> None:
+    @torch.no_grad()
+    def keep_buffers(self, buffers: Tensors | None = None) -> None:
         """Write the buffers of the clean batch's pass to the model."""
-        with torch.no_grad():
-            for name, buffer in self.model.named_buffers():
-                buffer.copy_(buffers[name])
+        buffers = self._clean_buffers if buffers is None else buffers
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(buffers[name])
+        self._clean_buffers = {}
+
+
+class _Judged(nn.Module):
+    """A model and its loss as one module: a loss that uses the model's parameters, to penalise
+    large ones, sees those of the pass."""
+
+    def __init__(self, model: nn.Module, loss_fn: Callable[[Any, Any], torch.Tensor]):
+        super().__init__()
+        self.model = model
+        self.loss_fn = loss_fn
+
+    def forward(self, images: torch.Tensor, targets: Any) -> torch.Tensor:
+        return self.loss_fn(self.model(images), targets)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager:
+    """Switch autocast off: sums of products need every bit."""
+    if device.type in ("cpu", "cuda"):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+    if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return None
 
 
 def _targets_by_version(targets: Any, count: int, batch_size: int) -> list[Any]:
-    """One entry a version: a list or tuple already is that; anything else serves all versions."""
+    """One entry per version: a list or tuple already is that; anything else serves them all."""
     if isinstance(targets, (list, tuple)):
         if len(targets) != count:
             raise ValueError(

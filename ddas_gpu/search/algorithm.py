@@ -113,18 +113,19 @@ class Search:
         self.ranks.seed_network(self.seed, step)
         policies = self.draw_policies(step)
         versions = self.versions(step, policies, watch)
+        shares = self.parameters.weights(policies)
         gradients = PolicyGradients(
             self.model,
             self.task.loss,
             versions.inputs,
             versions.targets,
+            weights=shares,
             method=self.settings.training.gradients,
         )
         losses, unchanged = self.over_all_ranks(gradients.losses, versions.unchanged)
         self.require_finite("training loss", *losses)
-        shares = self.parameters.weights(policies)
         gradient = self.mean_gradient()
-        for name, part in gradients.weighted_parts(shares):
+        for name, part in gradients.weighted_parts():
             gradient.add(name, part)
         watch.lap("gradients", wait=False)
         # Read while the gradient is all-reduced.

@@ -7,17 +7,28 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from ddas_gpu.gradients.forward_mode import ForwardModeGradients
-from ddas_gpu.gradients.layerwise import LayerwiseGradients
+from ddas_gpu.gradients.folded import FoldedGradients
+from ddas_gpu.gradients.plan import choose
+from ddas_gpu.gradients.planned import PlannedGradients
 from ddas_gpu.gradients.reference import ReferenceGradients
+from ddas_gpu.gradients.survey import survey
 from ddas_gpu.gradients.versions import Versions
+from ddas_gpu.gradients.weighting import Weighting
 
-METHODS = {
-    "reference": ReferenceGradients,
-    "jvp": ForwardModeGradients,
-    "in turn": partial(LayerwiseGradients, folded=False),
-    "folded": partial(LayerwiseGradients, folded=True),
-}
+# The fast method has two ways to make its passes; here each of them is asked for by name.
+METHODS = ("reference", "lean", "balanced", "in turn", "folded")
+
+
+def make_gradients(method: str, versions: Versions, weights: torch.Tensor):
+    """The class behind a method, without the choices that `PolicyGradients` makes."""
+    weighting = Weighting(weights.tolist())
+    if method == "reference":
+        return ReferenceGradients(versions, weighting.weights)
+    found, kept = survey(versions), len(weighting.kept)
+    if method == "folded":
+        return FoldedGradients(versions, weighting, tuple(found.covered))
+    way = "fast" if method == "in turn" else method
+    return PlannedGradients(versions, weighting, choose(found, kept, way, None))
 
 
 @dataclass
@@ -33,14 +44,13 @@ class Case:
 
 
 def make_case(model, count=4, batch=3, size=8, classes=5, loss_fn=F.cross_entropy) -> Case:
-    """`count` versions of very different statistics, one weight of them 0."""
+    """`count` versions of very different statistics."""
     generator = torch.Generator().manual_seed(0)
     draw = partial(torch.randn, generator=generator, dtype=torch.float64)
     scales = torch.arange(1.0, count + 1, dtype=torch.float64).view(-1, 1, 1, 1, 1)
     images = draw(count, batch, 3, size, size) * scales + 0.3 * scales
     targets = torch.randint(classes, (batch,), generator=generator)
-    weights = torch.rand(count, generator=generator, dtype=torch.float64)
-    weights[1] = 0.0
+    weights = torch.rand(count, generator=generator, dtype=torch.float64) + 0.1
     model = model.double()
     direction = {n: draw(p.shape) for n, p in model.named_parameters() if p.requires_grad}
     return Case(model, images, targets, weights, direction, loss_fn)
@@ -82,8 +92,9 @@ def plain_loop(case: Case) -> Results:
 def run_method(method: str, case: Case) -> tuple[Results, object]:
     """One search step's use of a method: the parameters change in place before `dot`."""
     model = copy.deepcopy(case.model)
-    gradients = METHODS[method](Versions(model, case.loss_fn, case.images, case.targets))
-    weighted = gradients.weighted(case.weights)
+    versions = Versions(model, case.loss_fn, case.images, case.targets)
+    gradients = make_gradients(method, versions, case.weights)
+    weighted = gradients.weighted()
     with torch.no_grad():
         for name in case.direction:
             model.get_parameter(name).mul_(-2.0).add_(1.0)
@@ -115,6 +126,8 @@ def check(method: str, case: Case):
     return gradients
 
 
-def captured_names(gradients: LayerwiseGradients) -> set[str]:
-    """The parameters a layer-wise method did not keep gradients of."""
-    return {call.parameter for call in gradients._calls}
+def captured_names(gradients: PlannedGradients | FoldedGradients) -> set[str]:
+    """The parameters whose layers' inputs and outputs a method has kept."""
+    if isinstance(gradients, FoldedGradients):
+        return {call.parameter for call in gradients._calls}
+    return {call.parameter for calls in gradients._calls.values() for call in calls}

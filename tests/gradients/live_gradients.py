@@ -86,8 +86,8 @@ def _extra_copies(
             (weight * F.cross_entropy(model(version), targets)).backward()
     model.zero_grad()
     with LiveGradients(model, batch_size) as ours:
-        gradients = PolicyGradients(model, F.cross_entropy, images, targets, method)
-        weighted = gradients.weighted(weights)
+        gradients = PolicyGradients(model, F.cross_entropy, images, targets, weights, method)
+        weighted = gradients.weighted()
         gradients.dot(direction)
     del weighted
     return (ours.peak - plain.peak) / sum(p.numel() for p in parameters.values())

@@ -1,7 +1,7 @@
 """The public interface: what it accepts, which method it picks, what it leaves behind."""
 
 import copy
-import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -10,8 +10,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddas_gpu.gradients import METHODS, PolicyGradients
-from ddas_gpu.gradients.forward_mode import ForwardModeGradients
-from ddas_gpu.gradients.layerwise import LayerwiseGradients
 from ddas_gpu.models import build
 
 
@@ -20,12 +18,14 @@ def small_case(**options):
     return make_case(build("wrn-10-1", 5), **options)
 
 
-def run(case, method="auto", model=None):
+def run(case, method="auto", model=None, **options):
     model = copy.deepcopy(case.model) if model is None else model
-    gradients = PolicyGradients(model, case.loss_fn, case.images, case.targets, method)
+    gradients = PolicyGradients(
+        model, case.loss_fn, case.images, case.targets, case.weights, method, **options
+    )
     results = Results(
         gradients.losses,
-        gradients.weighted(case.weights),
+        gradients.weighted(),
         gradients.dot(case.direction),
         dict(model.named_buffers()),
     )
@@ -38,48 +38,75 @@ def test_every_method_by_name(method):
     assert_equal(run(case, method)[0], plain_loop(case))
 
 
+@pytest.mark.parametrize(("old", "new"), [("layerwise", "fast"), ("jvp", "lean")])
+def test_old_names_mean_what_they_have_become(old, new):
+    case = small_case()
+    results, gradients = run(case, old)
+    assert gradients.plan.method == new
+    assert_equal(results, plain_loop(case))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "weights",
+    [
+        (0.7, 0.1, 0.0, 0.2),
+        (0.0, 0.0, 0.0, 0.0),
+        (0.6, 1e-30, 0.4, 1e-6),
+        (0.0, 0.5, 0.0, 0.5),
+        (0.3, -0.9, 0.3, 0.3),
+        (1e-12, 1e-12, 3e-12, 0.0),
+    ],
+)
+def test_any_weights(weights, method):
+    case = small_case()
+    case.weights = torch.tensor(weights, dtype=torch.float64)
+    results, _ = run(case, method)
+    expected = plain_loop(case)
+    torch.testing.assert_close(results.dots, expected.dots, rtol=1e-9, atol=0)
+    largest = max(gradient.abs().max() for gradient in expected.weighted.values())
+    for name, gradient in expected.weighted.items():
+        assert (results.weighted[name] - gradient).abs().max() <= 1e-9 * largest
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_calls_in_any_order_and_number(method):
     case = small_case()
     expected = plain_loop(case)
     model = copy.deepcopy(case.model)
-    gradients = PolicyGradients(model, case.loss_fn, case.images, case.targets, method)
+    gradients = PolicyGradients(
+        model, case.loss_fn, case.images, case.targets, case.weights, method
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
     dots = gradients.dot(case.direction)
-    other_weights = gradients.weighted(torch.zeros(4))
-    assert all((gradient == 0).all() for gradient in other_weights.values())
-    weighted = gradients.weighted(case.weights.tolist())
+    weighted = gradients.weighted()
+    parts = dict(gradients.weighted_parts())
+    assert parts.keys() == weighted.keys()
+    assert all(torch.equal(parts[name], weighted[name]) for name in parts)
     again = gradients.dot(case.direction)
     results = Results(gradients.losses, weighted, dots, dict(model.named_buffers()))
     assert_equal(results, expected)
     torch.testing.assert_close(again, dots, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradients.dot(case.direction), dots, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_one_weight_alone_gives_that_versions_gradient(method):
+def test_a_weighted_gradient_changed_in_place_does_not_falsify_products(method):
     case = small_case()
-    _, gradients = run(case, method)
-    for version in range(4):
-        own = gradients.weighted(F.one_hot(torch.tensor(version), 4))
-        product = sum((own[name] * v).sum() for name, v in case.direction.items())
-        torch.testing.assert_close(
-            gradients.dot(case.direction)[version], product, rtol=1e-9, atol=0
-        )
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_results_outlive_changes_to_them(method):
-    case = small_case()
-    _, gradients = run(case, method)
-    first = gradients.weighted(case.weights)
-    kept = {name: gradient.clone() for name, gradient in first.items()}
-    for gradient in first.values():
-        gradient.zero_()
-    second = gradients.weighted(case.weights)
-    for name in kept:
-        torch.testing.assert_close(second[name], kept[name], rtol=1e-12, atol=1e-15)
+    expected = plain_loop(case)
+    model = copy.deepcopy(case.model)
+    gradients = PolicyGradients(
+        model, case.loss_fn, case.images, case.targets, case.weights, method
+    )
+    for gradient in gradients.weighted().values():
+        gradient.mul_(3.0)
+    if gradients.plan.method == "fast" and not gradients.plan.folded:
+        with pytest.raises(RuntimeError, match="changed in place before dot"):
+            gradients.dot(case.direction)
+    else:
+        torch.testing.assert_close(gradients.dot(case.direction), expected.dots, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -125,7 +152,7 @@ def test_an_exception_leaves_the_model_as_it_was(method):
         return F.cross_entropy(outputs, targets)
 
     with pytest.raises(KeyError, match="third version"):
-        PolicyGradients(case.model, failing_loss, case.images, case.targets, method)
+        PolicyGradients(case.model, failing_loss, case.images, case.targets, case.weights, method)
     for name, value in case.model.state_dict().items():
         assert torch.equal(value, before[name]), name
     assert torch.is_tensor(case.model(case.images[0]))  # no hook or mode is left behind
@@ -155,9 +182,6 @@ def test_dropout_masks_are_drawn_once_and_repeat_by_seed(method):
     assert torch.equal(torch.get_rng_state(), state)
     assert_equal(results, expected)
     torch.testing.assert_close(gradients.dot(case.direction), expected.dots, rtol=1e-9, atol=0)
-    assert_equal(
-        Results(results.losses, gradients.weighted(case.weights), results.dots, {}), expected
-    )
 
 
 class BigMap(nn.Module):
@@ -174,27 +198,13 @@ class BigMap(nn.Module):
         return self.classifier(self.conv(x).mean((2, 3)))
 
 
-@pytest.mark.parametrize("method", ["auto", "layerwise"])
-def test_unknown_layers_fall_back_to_jvp_and_say_so_once(method):
+@pytest.mark.parametrize("small", [True, False])
+def test_parameters_that_no_rule_covers(small):
+    """They are rows where they fit into one gradient; else the versions run again."""
     torch.manual_seed(0)
-    case = make_case(BigMap(small=False))
-    model = copy.deepcopy(case.model)
-    with pytest.warns(UserWarning, match=r"BigMap uses map.*jvp"):
-        results, gradients = run(case, method, model)
-    assert isinstance(gradients._gradients, ForwardModeGradients)
-    assert_equal(results, plain_loop(case))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*BigMap.*")
-        assert_equal(run(case, method, model)[0], plain_loop(case))
-
-
-def test_unknown_layers_with_few_parameters_stay_fast():
-    torch.manual_seed(0)
-    case = make_case(BigMap(small=True))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*BigMap.*")
-        results, gradients = run(case)
-    assert isinstance(gradients._gradients, LayerwiseGradients)
+    case = make_case(BigMap(small))
+    results, gradients = run(case, "fast")
+    assert "map" in (gradients.plan.rows if small else gradients.plan.again)
     assert_equal(results, plain_loop(case))
 
 
@@ -203,7 +213,6 @@ class NoisyMap(BigMap):
         return super().forward(F.dropout(x))
 
 
-@pytest.mark.filterwarnings("ignore:no layer rule")
 @pytest.mark.parametrize("small", [True, False])
 def test_a_second_attempt_draws_the_same_random_numbers(small):
     torch.manual_seed(0)
@@ -236,6 +245,27 @@ def test_a_layers_input_changed_in_place_is_an_error(method):
         run(case, method)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_with_a_penalty_on_the_parameters(method):
+    case = small_case()
+    model = copy.deepcopy(case.model)
+
+    def loss_fn(model, outputs, targets):
+        penalty = sum(p.square().sum() for p in model.parameters())
+        return F.cross_entropy(outputs, targets) + 0.1 * penalty
+
+    case.loss_fn = partial(loss_fn, model)
+    results, _ = run(case, method, model)
+    penalised = {name: 0.2 * p.detach() for name, p in case.model.named_parameters()}
+    case.loss_fn = F.cross_entropy
+    expected = plain_loop(case)
+    dots = expected.dots + sum((penalised[n] * v).sum() for n, v in case.direction.items())
+    torch.testing.assert_close(results.dots, dots, rtol=1e-9, atol=0)
+    for name, gradient in expected.weighted.items():
+        wanted = gradient + case.weights.sum() * penalised[name]
+        torch.testing.assert_close(results.weighted[name], wanted, rtol=1e-9, atol=1e-9)
+
+
 def test_float32_is_as_good_as_the_reference():
     case = small_case()
     truth = plain_loop(case)
@@ -257,12 +287,13 @@ class TestWrongInput:
             "loss_fn": F.cross_entropy,
             "images": case.images,
             "targets": case.targets,
+            "weights": case.weights,
         }
         return PolicyGradients(**{**arguments, **changes})
 
     def test_method(self):
-        with pytest.raises(ValueError, match=r"'fast'; there are: auto, jvp, layerwise, reference"):
-            self.make(method="fast")
+        with pytest.raises(ValueError, match=r"'quick'; there are: auto, fast, lean, reference"):
+            self.make(method="quick")
 
     @pytest.mark.parametrize("shape", [(3, 3, 8, 8), (4, 0, 3, 8, 8), (0, 3, 3, 8, 8)])
     def test_images(self, shape):
@@ -288,7 +319,7 @@ class TestWrongInput:
 
     def test_weights(self):
         with pytest.raises(ValueError, match=r"4 versions, weights of shape \(3,\)"):
-            self.make().weighted([1.0, 1.0, 1.0])
+            self.make(weights=[1.0, 1.0, 1.0])
 
     def test_direction_names(self):
         direction = small_case().direction

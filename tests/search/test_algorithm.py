@@ -55,9 +55,9 @@ def recorded(monkeypatch) -> list[torch.Tensor]:
     seen = []
 
     class Recorded(PolicyGradients):
-        def __init__(self, model, loss_fn, images, targets, method):
+        def __init__(self, model, loss_fn, images, targets, weights, method):
             seen.append(images.clone())
-            super().__init__(model, loss_fn, images, targets, method)
+            super().__init__(model, loss_fn, images, targets, weights, method)
 
     monkeypatch.setattr(searching, "PolicyGradients", Recorded)
     return seen

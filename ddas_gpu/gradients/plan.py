@@ -1,0 +1,144 @@
+"""What is kept of each parameter's gradient, what that costs, and which way is taken.
+
+Three ways, from the fastest to the one with the least memory; G is one gradient of the model:
+
+fast       rows of at most G in all, pairs (a, b) for the other layers: one forward call per layer
+balanced   rows of at most G in all, the other parameters again
+lean       rows of at most G/8 in all, the other parameters again
+
+A row is worth the more the more places of the batch use each of its numbers: it saves their work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ddas_gpu.gradients.survey import Survey
+
+_ROWS = {"fast": 1.0, "balanced": 1.0, "lean": 1 / 8}  # in gradients of the model
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The names of the parameters by what is kept of them, and the bytes that takes."""
+
+    method: str
+    rows: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    held: int = 0  # bytes, from the constructor to `dot`
+    peak: int = 0  # bytes, with the tape of one version
+    work: float = 0.0  # of the products, in forward passes of one version
+    folded: bool = False  # all versions in one pass
+    others: dict[str, int] = field(default_factory=dict)  # the peaks of the other ways
+
+    def __str__(self) -> str:
+        others = ", ".join(f"{method} {size(peak)}" for method, peak in self.others.items())
+        return (
+            f"{self.method} gradients hold {size(self.held)} until the products and take about "
+            f"{size(self.peak)} at their peak (other ways: {others})"
+        )
+
+
+def size(count: int) -> str:
+    """1536 -> "1.5 kB"."""
+    value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.3g} {units[0]}"
+
+
+def choose(
+    survey: Survey,
+    kept: int,
+    method: str,
+    memory: int | None,
+    capture: bool = True,
+    folding: bool = False,
+) -> Plan:
+    """The plan of a method for `kept` versions; of "auto", the fastest that fits in `memory`.
+
+    capture   whether pairs can be had: not from within a compiled graph
+    folding   whether one pass for all versions would be faster
+    """
+    plans = {way: _plan(way, survey, kept, capture) for way in ("fast", "balanced", "lean")}
+    plans["reference"] = _reference(survey, kept)
+
+    def fits(plan: Plan) -> bool:
+        return memory is None or plan.peak <= memory
+
+    if method == "auto":
+        fitting = [way for way in ("fast", "balanced") if fits(plans[way])]
+        method = min(fitting, key=lambda way: plans[way].work, default="lean")
+        folding = folding and fits(_folded(survey, kept, plans["fast"]))
+    if method == "fast" and folding and kept > 0:
+        plans["fast"] = _folded(survey, kept, plans["fast"])
+    others = {way: plan.peak for way, plan in plans.items() if way != method}
+    return replace(plans[method], others=others)
+
+
+def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
+    if kept == 0:
+        rows, pairs, again = (), (), ()
+    else:
+        by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
+        covered = survey.covered if capture and way == "fast" else set()
+        # In the fast way one parameter that is neither a row nor a pair costs a whole pass.
+        by_value.sort(key=lambda name: name in covered)
+        rows = _affordable(survey, by_value, int(_ROWS[way] * survey.gradient) // kept)
+        rest = [name for name in survey.order if name not in rows]
+        pairs = tuple(name for name in rest if name in covered)
+        again = tuple(name for name in rest if name not in covered)
+        rows = tuple(name for name in survey.order if name in rows)
+    row_bytes = kept * sum(survey.sizes[name] for name in rows)
+    pair_bytes = survey.pair_bytes(pairs)
+    theta = survey.gradient if again else 0
+    held = survey.gradient + theta + row_bytes + kept * pair_bytes
+    # The last version's inputs are on its tape anyway.
+    passing = survey.tape + survey.gradient + row_bytes + max(0, kept - 1) * pair_bytes
+    return Plan(
+        *(way, rows, pairs, again),
+        held=held,
+        peak=max(held, passing),
+        work=_work(survey, pairs, again),
+    )
+
+
+def _folded(survey: Survey, kept: int, in_turn: Plan) -> Plan:
+    """All versions in one pass: every layer's weight is a pair; `in_turn` if the rows are many."""
+    pairs = tuple(name for name in survey.order if name in survey.covered)
+    rows = tuple(name for name in survey.order if name not in pairs)
+    row_bytes = (kept + 1) * sum(survey.sizes[name] for name in rows)
+    if row_bytes > survey.gradient:
+        return in_turn
+    pair_bytes = (kept + 1) * survey.pair_bytes(pairs)
+    held = survey.gradient + row_bytes + pair_bytes
+    peak = max(held, row_bytes + (kept + 1) * survey.tape)
+    return Plan("fast", rows, pairs, held=held, peak=peak, folded=True)
+
+
+def _affordable(survey: Survey, names: Iterable[str], budget: int) -> set[str]:
+    chosen = set()
+    for name in names:
+        if survey.sizes[name] <= budget:
+            budget -= survey.sizes[name]
+            chosen.add(name)
+    return chosen
+
+
+def _work(survey: Survey, pairs: tuple[str, ...], again: tuple[str, ...]) -> float:
+    """Of one version's product, in forward passes."""
+    forward = sum(survey.work.values()) or 1.0
+    work = sum(survey.work.get(name, 0.0) for name in pairs)
+    if again:
+        first = min(survey.order.index(name) for name in again)
+        to_inputs = sum(survey.work.get(name, 0.0) for name in survey.order[first + 1 :])
+        work += forward + to_inputs + sum(survey.work.get(name, 0.0) for name in again)
+    return work / forward
+
+
+def _reference(survey: Survey, kept: int) -> Plan:
+    held = (kept + 2) * survey.gradient
+    peak = max(held, survey.tape + kept * survey.gradient)
+    return Plan("reference", held=held, peak=peak)
