@@ -75,6 +75,9 @@ class TrainingSettings:
     """SGD's momentum."""
     weight_decay: float = 5e-4
     """SGD's weight decay."""
+    amp: Literal["auto", "on", "bf16", "fp16", "off"] = "auto"
+    """Automatic mixed precision: compute in 16 bits where that is safe. on is fp16 on a GPU and
+    bf16 on a CPU; auto is on for a GPU and off for a CPU."""
 
 
 @dataclass(frozen=True)

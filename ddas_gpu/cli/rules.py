@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,12 +65,26 @@ RULES = (
         lambda values: all(0 <= value < 1 for value in values),
         "lie in [0, 1)",
     ),
+    Rule(("memory",), lambda value: bytes_of(value) is not None, "is a size such as 8GB"),
     Rule(
         ("lr_steps",),
         lambda values: all(value >= 0 for value in values),
         "cannot be negative",
     ),
 )
+
+
+def bytes_of(text: str) -> int | None:
+    """Return the bytes of a size such as 8GB, 500 MB or 2GiB; None if it is not one.
+
+    >>> bytes_of("1.5 kB"), bytes_of("2GiB"), bytes_of("much")
+    (1500, 2147483648, None)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?\s*", text)
+    if found is None or float(found[1]) == 0:
+        return None
+    power = " kMGT".index(found[2] or " ")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
 def flag(name: str) -> str:

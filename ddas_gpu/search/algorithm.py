@@ -6,28 +6,40 @@ Indices: l = 1 … L̂ counts the policies of a step, 0 is the clean batch.
 from __future__ import annotations
 
 import math
-import time
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ddas_gpu import streams
+from ddas_gpu.cli.rules import bytes_of
 from ddas_gpu.cli.settings import FREE_TO_CHANGE
 from ddas_gpu.distributed.buckets import MeanGradient
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.errors import Diverged
-from ddas_gpu.gradients import PolicyGradients
+from ddas_gpu.gradients import Plan, PolicyGradients, free_bytes
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.steps import StepBatches, order_for
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.runs.network import learning_rate, make_sgd, open_network
+from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
+from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch
 from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, Versions, open_task
+
+FLOAT16_SCALE = 1024.0
+
+
+class Read(NamedTuple):
+    """The numbers of a step that the host needs."""
+
+    losses: list[float]  # (L̂ + 1,)
+    validation_loss: float
+    rewards: torch.Tensor  # (L̂,) float64
 
 
 def rewards(dots: torch.Tensor) -> torch.Tensor:
@@ -84,6 +96,10 @@ class Search:
             lr_apply=settings.policy.lr_apply,
             betas=settings.policy.adam_betas,
         )
+        self.mixed, self.half = mixed_precision(training.amp, self.device)
+        # Found once and kept in checkpoints, so that a resumed run computes in the same way.
+        self.memory = bytes_of(training.memory) if training.memory else free_bytes(self.device)
+        self.plan: Plan | None = None  # of the gradients, since the first step
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
 
@@ -107,60 +123,60 @@ class Search:
         return self.steps == self.total_steps
 
     def step(self) -> dict[str, Any]:
-        """Run one step of Algorithm 1; return its line of metrics.jsonl."""
-        step, watch = self.steps, Stopwatch(self.device)
+        """Run one step of Algorithm 1; return its line of metrics.jsonl.
+
+        The device is waited for once, when α needs the rewards: losses and products are read
+        together.
+        """
+        step, watch = self.steps, stopwatch(self.device)
         learning_rate = self.learning_rate(step)
         self.ranks.seed_network(self.seed, step)
         policies = self.draw_policies(step)
         versions = self.versions(step, policies, watch)
         shares = self.parameters.weights(policies)
-        gradients = PolicyGradients(
-            self.model,
-            self.task.loss,
-            versions.inputs,
-            versions.targets,
-            weights=shares,
-            method=self.settings.training.gradients,
-        )
-        losses, unchanged = self.over_all_ranks(gradients.losses, versions.unchanged)
-        self.require_finite("training loss", *losses)
+        with self.autocast():
+            gradients = PolicyGradients(
+                self.model,
+                self.task.loss,
+                versions.inputs,
+                versions.targets,
+                weights=shares,
+                method=self.settings.training.gradients,
+                memory=self.memory,
+            )
+        self.plan = gradients.plan
         gradient = self.mean_gradient()
         for name, part in gradients.weighted_parts():
             gradient.add(name, part)
-        watch.lap("gradients", wait=False)
+        watch.lap("gradients")
         # Read while the gradient is all-reduced.
         validation_batch = self.task.validation_inputs(self.validation_batches.batch(step))
-        watch.lap("validation", wait=False)
+        watch.lap("validation")
         self.descend(gradient.result(), learning_rate)
         watch.lap("gradients")
         validation_loss, direction = self.validation_gradient(*validation_batch)
-        self.require_finite("validation loss", validation_loss)
         watch.lap("validation")
-        # The mean of g_val · g_l is g_val · (the mean of g_l): only the products are reduced.
-        dots = self.ranks.mean(gradients.dot(direction))
+        dots = gradients.dot(direction)
         watch.lap("dot")
-        reward = rewards(dots.to("cpu", torch.float64))
-        self.require_finite("gradient of the validation loss", *reward.tolist())
-        # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
-        # may make it nonzero, and dividing by Z_g would scale that up to a real signal.
-        reward[unchanged] = 0.0
-        self.parameters.update(policies, reward)
+        read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
+        self.parameters.update(policies, read.rewards)
         watch.lap("update")
         self.steps += 1
         p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
         if self.steps % self.steps_per_epoch == 0:
             self.history.append((p_tp, p_o))
-        return {
+        first = {"gradients": str(self.plan)} if step == 0 else {}
+        return first | {
             "epoch": step // self.steps_per_epoch,
             "step": step,
-            "loss": float(np.dot(shares.numpy(), losses)),
-            "clean_loss": losses[0],
-            "validation_loss": validation_loss,
+            "loss": float(np.dot(shares.numpy(), read.losses)),
+            "clean_loss": read.losses[0],
+            "validation_loss": read.validation_loss,
             "apply_probability": p_tp,
             "policies": policies.tolist(),
-            "rewards": reward.tolist(),
+            "rewards": read.rewards.tolist(),
             "learning_rate": learning_rate,
-            "seconds": watch.seconds,
+            "seconds": watch.seconds(),
             "images": self.images_per_step,
         }
 
@@ -172,13 +188,35 @@ class Search:
         watch.lap("augment")
         return versions
 
-    def over_all_ranks(
-        self, losses: torch.Tensor, unchanged: torch.Tensor
-    ) -> tuple[list[float], torch.Tensor]:
-        """Return mean losses (L̂ + 1,), and which policies changed no image of any rank (L̂,)."""
-        changed = (~unchanged).to(losses)
-        means = self.ranks.mean(torch.cat([losses, changed]))
-        return means[: len(losses)].tolist(), means[len(losses) :].cpu() == 0
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in 16 bits inside, where --amp says so."""
+        return torch.autocast(self.device.type, self.half, enabled=self.mixed)
+
+    def read(
+        self,
+        losses: torch.Tensor,
+        validation_loss: torch.Tensor,
+        dots: torch.Tensor,
+        unchanged: torch.Tensor,
+    ) -> Read:
+        """Return the numbers of a step, means over all ranks, in one transfer.
+
+        The mean of g_val · g_l is g_val · (the mean of g_l): only the products are reduced.
+        """
+        count, changed = len(losses), ~unchanged.to(losses.device)
+        numbers = torch.cat([losses, validation_loss[None], dots, changed])
+        # One tensor of all numbers, or every one of them would wait for the device.
+        losses_, (loss,), dots_, changed_ = (
+            self.ranks.mean(numbers.double()).cpu().split([count, 1, count, count - 1])
+        )
+        self.require_finite("training loss", *losses_.tolist())
+        self.require_finite("validation loss", loss.item())
+        reward = rewards(dots_)
+        self.require_finite("gradient of the validation loss", *reward.tolist())
+        # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
+        # may make it nonzero, and dividing by Z_g would scale that up to a real signal.
+        reward[changed_ == 0] = 0.0
+        return Read(losses_.tolist(), loss.item(), reward)
 
     def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
         """Return the all-reduce of a gradient of the weights, whose parts come in this order."""
@@ -207,24 +245,31 @@ class Search:
 
     def validation_gradient(
         self, inputs: torch.Tensor, targets: Any
-    ) -> tuple[float, dict[str, torch.Tensor]]:
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return L_val and its gradient at the present θ, batch norm in training mode.
 
         The pass runs on copies of the buffers, because the running statistics are the clean
         batches'. Each layer's gradient is all-reduced while the layers before it are computed.
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        outputs = torch.func.functional_call(self.model, buffers, (inputs,))
-        loss = self.task.loss(outputs, targets)
+        with self.autocast():
+            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
+            loss = self.task.loss(outputs, targets)
         gradient = self.mean_gradient(last_layer_first=True)
+        # Small cotangents would be 0 in float16; a power of two changes no bit of the others.
+        scale = FLOAT16_SCALE if self.mixed and self.half is torch.float16 else 1.0
+
+        def add(name: str, part: torch.Tensor) -> None:
+            gradient.add(name, part if scale == 1 else part / scale)
+
         hooks = [
-            weight.register_hook(partial(gradient.add, name))
+            weight.register_hook(partial(add, name))
             for name, weight in zip(self.names, self.weights, strict=True)
         ]
-        torch.autograd.grad(loss, self.weights)
+        torch.autograd.grad(loss * scale, self.weights)
         for hook in hooks:
             hook.remove()
-        return self.ranks.mean(loss.detach()).item(), gradient.result()
+        return loss.detach(), gradient.result()
 
     def require_finite(self, what: str, *values: float) -> None:
         if not all(math.isfinite(value) for value in values):
@@ -253,6 +298,7 @@ class Search:
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
+            "memory": self.memory,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -261,23 +307,7 @@ class Search:
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
-
-
-class Stopwatch:
-    """Seconds by stage. On a GPU it waits for the work to be done, or it would time nothing."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.seconds: dict[str, float] = {}
-        self._device = device
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str, wait: bool = True) -> None:
-        """Add the time since the last lap; without `wait`, unfinished work counts later."""
-        if wait and self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        now = time.perf_counter()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
-        self._last = now
+        self.memory = state["memory"]
 
 
 def open_search(

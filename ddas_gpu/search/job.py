@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,11 @@ class SearchJob:
         self.ranks.copy_from_first(self.search.model.state_dict().values())
 
     def step(self) -> Metrics:
+        first = self.search.plan is None
         with in_touch():
             self._last = self.search.step()
+        if first and self.ranks.first:
+            print(self.search.plan, file=sys.stderr)
         return self._last
 
     def finish_epoch(self) -> None:

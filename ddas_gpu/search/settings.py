@@ -72,8 +72,12 @@ class TrainingSettings(groups.TrainingSettings):
     """The proxy network, or module:function."""
     val_batch_size: int = 256
     """Validation images per step; with torchrun on each rank."""
-    gradients: Literal["auto", "jvp", "layerwise", "reference"] = "auto"
-    """How the policies' gradients are compared; all are exact."""
+    gradients: Literal["auto", "fast", "lean", "reference", "layerwise", "jvp"] = "auto"
+    """How the policies' gradients are compared; all are exact. auto is the fastest that fits in
+    --memory, lean takes the least, reference keeps every gradient; layerwise and jvp are the names
+    of fast and lean before 0.2.0."""
+    memory: str | None = None
+    """Memory for the gradients, such as 8GB; without this most of what is free."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,6 @@ class SearchSettings(Settings):
 
     def check(self) -> None:
         super().check()
-        if self.run.sync_norm and self.training.gradients == "jvp":
-            raise ValueError(
-                "--sync-norm does not go with --gradients jvp: ranks cannot exchange forward-mode "
-                "derivatives"
-            )
         if self.data.decode == "each" and self.data.crop != "resized":
             raise ValueError("--decode each is for image files: it needs --crop resized")
         self._check_batch("batch_size", "train_images")

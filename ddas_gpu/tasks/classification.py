@@ -214,4 +214,4 @@ def in_memory(source: Labelled, images: Any) -> ImageArrays:
 
 def unchanged(pixels: torch.Tensor) -> torch.Tensor:
     """Return (L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
-    return (pixels[1:] == pixels[:1]).flatten(1).all(1).cpu()
+    return (pixels[1:] == pixels[:1]).flatten(1).all(1)

@@ -69,9 +69,6 @@ class TrainingSettings(groups.TrainingSettings):
     """Classification: share of the target that is spread over all classes."""
     moving_average: float = 0.0
     """Evaluate a moving average of the weights with this decay, such as 0.999; 0 for none."""
-    amp: Literal["auto", "on", "bf16", "fp16", "off"] = "auto"
-    """Automatic mixed precision: compute in 16 bits where that is safe. on is fp16 on a GPU and
-    bf16 on a CPU; auto is on for a GPU and off for a CPU."""
 
 
 @dataclass(frozen=True)
