@@ -12,6 +12,7 @@ from gradients.comparison import (
 )
 
 from ddas_gpu.models import build
+from ddas_gpu.models.retinanet import RetinaNet
 
 
 def _model(name: str) -> torch.nn.Module:
@@ -61,3 +62,15 @@ def test_models_that_draw_random_numbers(name, size):
         torch.manual_seed(2)
         results, _ = run_method(method, case)
         assert_equal(results, expected)
+
+
+def detector_loss(outputs, targets):
+    return outputs["logits"].sigmoid().mean() + outputs["deltas"].square().mean()
+
+
+@pytest.mark.parametrize("method", ["reference", "lean", "in turn"])
+def test_detector_whose_heads_serve_all_levels(method):
+    torch.manual_seed(1)
+    case = make_case(RetinaNet(18, 3, channels=32), 2, 2, 64, loss_fn=detector_loss)
+    results, _ = run_method(method, case)
+    assert_equal(results, plain_loop(case))
