@@ -34,7 +34,7 @@ NARROW = {
     **{"anchor_scale": 1.0, "lr": 0.01, "batch_size": 4},
 }
 SYNCED = {"model": "exact_model:build_with_norm", "sync_norm": True}
-METHODS = ("auto", "jvp", "reference")
+METHODS = ("fast", "lean", "reference")
 
 
 def search_of(ranks: Ranks, settings: SearchSettings, space: SearchSpace | None = None) -> Search:

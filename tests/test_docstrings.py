@@ -16,10 +16,6 @@ from ddas_gpu import PolicySchedule, SearchSpace
 PACKAGE = Path(ddas_gpu.__file__).parent
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 OPTIONAL = {"albumentations", "cupy", "nvidia"}
-# Examples that are only a sketch so far; strict, so that a mended one leaves this list.
-SKETCHES = {
-    "ddas_gpu.gradients.policy_gradients",
-}
 
 
 def modules_with_examples() -> list[str]:
@@ -27,14 +23,6 @@ def modules_with_examples() -> list[str]:
     found = [file for file in files if ">>> " in file.read_text("utf-8")]
     names = [".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in found]
     return [name.removesuffix(".__init__") for name in names]
-
-
-def cases() -> list[object]:
-    sketch = pytest.mark.xfail(strict=True, reason="a sketch")
-    return [
-        pytest.param(name, marks=sketch) if name in SKETCHES else name
-        for name in modules_with_examples()
-    ]
 
 
 @pytest.fixture
@@ -47,7 +35,7 @@ def policy_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_thread", "policy_folder")
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_in_docstrings_run(name: str) -> None:
     try:
         module = importlib.import_module(name)

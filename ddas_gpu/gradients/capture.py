@@ -9,14 +9,15 @@ tells that it is used in other ways, too.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ddas_gpu.gradients.folded_batch_norm import folded_batch_norm
-from ddas_gpu.gradients.inner_products import inner
 from ddas_gpu.gradients.layer_rules import Layer, take_apart
+from ddas_gpu.gradients.products import inner
 from ddas_gpu.gradients.versions import Tensors
 
 
@@ -35,10 +36,12 @@ class CapturedCall:
 
     def dot(self, direction: Tensors) -> torch.Tensor:
         """⟨b, layer(a; direction)⟩."""
+        assert self.b is not None  # the loss depended on this call
         return inner(self.b, self._change(direction))
 
     def dot_by_version(self, direction: Tensors, count: int, first: int) -> torch.Tensor:
         """⟨b_l, layer(a_l; direction)⟩ for l from `first` on; `count` versions are folded in."""
+        assert self.b is not None  # the loss depended on this call
         b = self.b[first * len(self.b) // count :]
         change = self._change(direction, first * len(self.a) // count)
         if b.dim() > 2 and not (b.is_contiguous() and change.is_contiguous()):
@@ -70,7 +73,9 @@ class Capture(TorchFunctionMode):
         self._folded = folded
         self._calls: list[CapturedCall] = []
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         if self._folded and function is F.batch_norm:
             return folded_batch_norm(*args, **kwargs)
@@ -108,15 +113,15 @@ class _ShowFolded(torch.autograd.Function):
     """Inside vmap a tensor hides its versions axis; a vmap rule is the way to see all of it."""
 
     @staticmethod
-    def forward(output, a, note):
+    def forward(output: Any, a: Any, note: Any) -> torch.Tensor:
         raise RuntimeError("a captured call left vmap; fold the versions with torch.vmap")
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info, in_dims, output, a, note):
+    def vmap(info: Any, in_dims: Any, output: Any, a: Any, note: Any) -> tuple[torch.Tensor, int]:
         output_axis, a_axis, _ = in_dims
         if output_axis is None:
             raise RuntimeError("a layer's output does not depend on the version")

@@ -6,15 +6,16 @@ are shared: their gradient comes out as the weighted sum, and their layers' inpu
 are kept for the products.
 """
 
+from typing import Any
+
 import torch
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ddas_gpu.gradients.capture import Capture, CapturedCall
-from ddas_gpu.gradients.inner_products import inner
+from ddas_gpu.gradients.products import Weighting, inner
 from ddas_gpu.gradients.survey import Survey
 from ddas_gpu.gradients.versions import Tensors, Versions
-from ddas_gpu.gradients.weighting import Weighting
 
 # Below this many multiplications per version's forward pass, what a pass costs is mostly the calls
 # themselves. Measured on two CPU cores; a GPU does far more per call.
@@ -115,7 +116,7 @@ def _losses(
     buffers = {name: torch.stack([b] * count) for name, b in versions.copy_buffers().items()}
     shared = {name: parameter for name, parameter in parameters.items() if name not in rows}
 
-    def outputs_of_version(rows: Tensors, buffers: Tensors, images: torch.Tensor):
+    def outputs_of_version(rows: Tensors, buffers: Tensors, images: torch.Tensor) -> Any:
         return functional_call(versions.model, {**shared, **rows, **buffers}, (images,))
 
     try:

@@ -30,16 +30,16 @@ class _FoldedBatchNorm(torch.autograd.Function):
     """An autograd function for the sake of its vmap rule, where all versions can be seen."""
 
     @staticmethod
-    def forward(*arguments):
+    def forward(*arguments: Any) -> torch.Tensor:
         return F.batch_norm(*arguments)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
     @staticmethod
-    def vmap(info, in_dims, *arguments):
-        def rows(tensor: torch.Tensor | None, axis: int | None) -> tuple[Any, ...]:
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> tuple[torch.Tensor, int]:
+        def rows(tensor: Any, axis: int | None) -> tuple[Any, ...]:
             """One entry a version; running statistics are views, written to in place."""
             return (tensor,) * info.batch_size if axis is None else tensor.unbind(axis)
 

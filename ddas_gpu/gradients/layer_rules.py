@@ -6,8 +6,11 @@ For such a layer, with input a, output(a; W) and output cotangent b,
 
 one forward call with the direction v in the place of the weight. Rules look at calls of functions,
 not at modules: a module of the user's own that calls `F.conv2d` is covered, and so is one that is
-called several times in a pass.
+called several times in a pass. A function without a rule needs none: its parameters' gradients are
+kept, or computed again.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,40 +19,42 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-LINEAR_IN_WEIGHT: frozenset[Callable] = frozenset(
-    {
-        F.linear,
-        torch.conv1d,
-        torch.conv2d,
-        torch.conv3d,
-        torch.conv_transpose1d,
-        torch.conv_transpose2d,
-        torch.conv_transpose3d,
-    }
-)
-_TENSORS = ("input", "weight", "bias")  # the first arguments of all of them
+_USUAL = ("input", "weight", "bias")
+# {function: its first arguments}: the layer's input, its weight, and perhaps a bias.
+RULES: dict[Callable[..., torch.Tensor], tuple[str, ...]] = {
+    F.linear: _USUAL,
+    torch.conv1d: _USUAL,
+    torch.conv2d: _USUAL,
+    torch.conv3d: _USUAL,
+    torch.conv_transpose1d: _USUAL,
+    torch.conv_transpose2d: _USUAL,
+    torch.conv_transpose3d: _USUAL,
+}
 
 
 @dataclass(frozen=True)
 class Layer:
     """One of the functions above with all its arguments but the tensors."""
 
-    function: Callable
+    function: Callable[..., torch.Tensor]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def output(self, a: torch.Tensor, weight: torch.Tensor, bias: Any = None) -> torch.Tensor:
-        return self.function(a, weight, bias, *self.args, **self.kwargs)
+        """Call the layer with these tensors."""
+        tensors = (a, weight, bias)[: len(RULES[self.function])]
+        return self.function(*tensors, *self.args, **self.kwargs)
 
 
 def take_apart(
-    function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Layer, torch.Tensor, torch.Tensor, Any] | None:
-    """(layer, input, weight, bias) of a call, or None if its function is not one of the above."""
-    if function not in LINEAR_IN_WEIGHT:
+    """Return (layer, input, weight, bias) of a call, or None if there is no rule for it."""
+    names = RULES.get(function)
+    if names is None:
         return None
-    tensors = dict(zip(_TENSORS, args, strict=False))
+    tensors = dict(zip(names, args, strict=False))
     options = dict(kwargs)
-    tensors |= {name: options.pop(name) for name in _TENSORS if name in options}
-    layer = Layer(function, args[3:], options)
-    return layer, tensors["input"], tensors["weight"], tensors.get("bias")
+    tensors |= {name: options.pop(name) for name in names if name in options}
+    layer = Layer(function, args[len(names) :], options)
+    return layer, tensors[names[0]], tensors[names[1]], tensors.get("bias")

@@ -1,22 +1,27 @@
 """What is kept of each parameter's gradient, what that costs, and which way is taken.
 
-Three ways, from the fastest to the one with the least memory; G is one gradient of the model:
+Two ways beside the reference; G is one gradient of the model:
 
-fast       rows of at most G in all, pairs (a, b) for the other layers: one forward call per layer
-balanced   rows of at most G in all, the other parameters again
-lean       rows of at most G/8 in all, the other parameters again
+fast   rows of at most G in all, pairs (a, b) for the other layers: one forward call per layer
+lean   a copy of θ_t, on which every version runs again for its product, and rows of at most G/8
 
 A row is worth the more the more places of the batch use each of its numbers: it saves their work.
+Where the fast way meets a parameter that is neither a row nor a pair, a copy of θ_t takes the place
+of the rows, and those parameters run again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
 
 from ddas_gpu.gradients.survey import Survey
 
-_ROWS = {"fast": 1.0, "balanced": 1.0, "lean": 1 / 8}  # in gradients of the model
+# The validation pass, the optimizer's step and the allocator's gaps want their part.
+_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -62,15 +67,17 @@ def choose(
     capture   whether pairs can be had: not from within a compiled graph
     folding   whether one pass for all versions would be faster
     """
-    plans = {way: _plan(way, survey, kept, capture) for way in ("fast", "balanced", "lean")}
-    plans["reference"] = _reference(survey, kept)
+    plans = {
+        "fast": _fast(survey, kept, capture),
+        "lean": _lean(survey, kept),
+        "reference": _reference(survey, kept),
+    }
 
     def fits(plan: Plan) -> bool:
         return memory is None or plan.peak <= memory
 
     if method == "auto":
-        fitting = [way for way in ("fast", "balanced") if fits(plans[way])]
-        method = min(fitting, key=lambda way: plans[way].work, default="lean")
+        method = "fast" if fits(plans["fast"]) else "lean"
         folding = folding and fits(_folded(survey, kept, plans["fast"]))
     if method == "fast" and folding and kept > 0:
         plans["fast"] = _folded(survey, kept, plans["fast"])
@@ -78,19 +85,48 @@ def choose(
     return replace(plans[method], others=others)
 
 
-def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
+def _lean(survey: Survey, kept: int) -> Plan:
+    """Rows of the parameters nearest the input save most of their part of the second passes."""
+    by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
+    rows = _affordable(survey, by_value, survey.gradient // (8 * max(1, kept)))
+    return _planned(
+        survey,
+        kept,
+        "lean",
+        rows=tuple(name for name in survey.order if name in rows),
+        again=tuple(name for name in survey.order if name not in rows),
+    )
+
+
+def _fast(survey: Survey, kept: int, capture: bool) -> Plan:
+    covered = survey.covered if capture else set()
+    by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
+    # One parameter that is neither a row nor a pair costs a whole pass: they come first.
+    by_value.sort(key=lambda name: name in covered)
+    rows = _affordable(survey, by_value, survey.gradient // max(1, kept))
+    if any(name not in rows and name not in covered for name in survey.order):
+        rows = set()
+    rest = [name for name in survey.order if name not in rows]
+    return _planned(
+        survey,
+        kept,
+        "fast",
+        rows=tuple(name for name in survey.order if name in rows),
+        pairs=tuple(name for name in rest if name in covered),
+        again=tuple(name for name in rest if name not in covered),
+    )
+
+
+def _planned(
+    survey: Survey,
+    kept: int,
+    method: str,
+    rows: tuple[str, ...] = (),
+    pairs: tuple[str, ...] = (),
+    again: tuple[str, ...] = (),
+) -> Plan:
     if kept == 0:
         rows, pairs, again = (), (), ()
-    else:
-        by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
-        covered = survey.covered if capture and way == "fast" else set()
-        # In the fast way one parameter that is neither a row nor a pair costs a whole pass.
-        by_value.sort(key=lambda name: name in covered)
-        rows = _affordable(survey, by_value, int(_ROWS[way] * survey.gradient) // kept)
-        rest = [name for name in survey.order if name not in rows]
-        pairs = tuple(name for name in rest if name in covered)
-        again = tuple(name for name in rest if name not in covered)
-        rows = tuple(name for name in survey.order if name in rows)
     row_bytes = kept * sum(survey.sizes[name] for name in rows)
     pair_bytes = survey.pair_bytes(pairs)
     theta = survey.gradient if again else 0
@@ -98,7 +134,10 @@ def _plan(way: str, survey: Survey, kept: int, capture: bool) -> Plan:
     # The last version's inputs are on its tape anyway.
     passing = survey.tape + survey.gradient + row_bytes + max(0, kept - 1) * pair_bytes
     return Plan(
-        *(way, rows, pairs, again),
+        method,
+        rows,
+        pairs,
+        again,
         held=held,
         peak=max(held, passing),
         work=_work(survey, pairs, again),
@@ -142,3 +181,37 @@ def _reference(survey: Survey, kept: int) -> Plan:
     held = (kept + 2) * survey.gradient
     peak = max(held, survey.tape + kept * survey.gradient)
     return Plan("reference", held=held, peak=peak)
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What a plan may take on this device, or None where nothing is known of it."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(_SHARE * (free + cached))
+    if device.type == "cpu":
+        known = [limit for limit in (_available(), _left_in_cgroup()) if limit is not None]
+        return int(_SHARE * min(known)) if known else None
+    return None
+
+
+def _available() -> int | None:
+    """MemAvailable of Linux: free memory and what the kernel would give back."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _left_in_cgroup() -> int | None:
+    """What is left of a container's limit."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = int((folder / "memory.max").read_text())
+        return max(0, limit - int((folder / "memory.current").read_text()))
+    except (OSError, ValueError):  # no cgroup, or its limit is "max"
+        return None

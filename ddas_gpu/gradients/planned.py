@@ -17,10 +17,9 @@ from functools import partial
 import torch
 
 from ddas_gpu.gradients.capture import Capture, CapturedCall
-from ddas_gpu.gradients.inner_products import inner, widened
 from ddas_gpu.gradients.plan import Plan
+from ddas_gpu.gradients.products import Weighting, inner, widened
 from ddas_gpu.gradients.versions import Tensors, Versions, full_precision
-from ddas_gpu.gradients.weighting import Weighting
 
 
 class NotAsPlanned(Exception):
@@ -162,7 +161,7 @@ class PlannedGradients:
         with self._versions.autocast():
             scaled += [call.dot(direction) for call in self._calls.get(version, ())]
         factor = self._weighting.factors[version] * self._versions.loss_scale
-        product = sum(scaled) / factor
+        product = torch.stack(scaled).sum() / factor
         if self._plan.again:
             product = product + self._run_again(version, self._plan.again, direction)
         return product
@@ -173,6 +172,7 @@ class PlannedGradients:
         products = []
 
         def take(name: str, leaf: torch.Tensor) -> None:
+            assert leaf.grad is not None  # the hook runs after it was accumulated
             with torch.no_grad(), full_precision(leaf.device):
                 products.append(inner(leaf.grad, direction[name]))
             leaf.grad = None

@@ -8,13 +8,12 @@ import torch
 from torch import nn
 
 from ddas_gpu.gradients.folded import CannotFold, FoldedGradients, folding_pays
-from ddas_gpu.gradients.memory import free_bytes
-from ddas_gpu.gradients.plan import Plan, choose
+from ddas_gpu.gradients.plan import Plan, choose, free_bytes
 from ddas_gpu.gradients.planned import NotAsPlanned, PlannedGradients
+from ddas_gpu.gradients.products import Weighting
 from ddas_gpu.gradients.reference import ReferenceGradients
 from ddas_gpu.gradients.survey import is_compiled, survey
 from ddas_gpu.gradients.versions import Versions
-from ddas_gpu.gradients.weighting import Weighting
 
 METHODS = ("auto", "fast", "lean", "reference")
 ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions
@@ -44,10 +43,13 @@ class PolicyGradients:
     gradients of all methods are those of these draws. Under `torch.autocast` all passes run as
     autocast says here, and products are summed in float32.
 
-    >>> gradients = PolicyGradients(model, F.cross_entropy, images, labels, weights)
-    >>> for name, gradient in gradients.weighted().items(): ...
-    >>> optimizer.step()
-    >>> products = gradients.dot(validation_gradient)   # still of the parameters before the step
+    >>> model, images = nn.Linear(4, 3), torch.rand(3, 8, 4, 1, 1)  # two policies, 8 images
+    >>> def loss(outputs, labels): return nn.functional.cross_entropy(outputs, labels)
+    >>> labels, flat = torch.arange(8) % 3, nn.Sequential(nn.Flatten(), model)
+    >>> gradients = PolicyGradients(flat, loss, images, labels, weights=[0.6, 0.2, 0.2])
+    >>> direction = gradients.weighted()  # in the search, the gradient of the validation loss
+    >>> gradients.dot(direction).shape
+    torch.Size([3])
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class PolicyGradients:
         self._shapes = {name: p.shape for name, p in versions.parameters.items()}
         self.plan: Plan = _plan(versions, weighting, method, memory)
         """What is kept, and how many bytes that takes."""
+        self._gradients: ReferenceGradients | FoldedGradients | PlannedGradients
         if method == "reference":
             self._gradients = ReferenceGradients(versions, weighting.weights)
         else:

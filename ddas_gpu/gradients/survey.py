@@ -19,8 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from ddas_gpu.gradients.layer_rules import take_apart
-from ddas_gpu.gradients.randomness import RandomState
-from ddas_gpu.gradients.versions import Tensors, Versions
+from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
 
 
 @dataclass
@@ -92,7 +91,7 @@ def _make(versions: Versions) -> Survey:
         return _run(versions, nullcontext(), state, images)
 
 
-def _fake_inputs(versions: Versions) -> tuple[AbstractContextManager, Tensors, torch.Tensor]:
+def _fake_inputs(versions: Versions) -> tuple[Any, Any, Any]:
     from torch._subclasses import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -126,7 +125,9 @@ class _Watch(TorchFunctionMode):
         self._largest = 0
         self._storages = {tensor.untyped_storage()._cdata for tensor in known}
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         output = function(*args, **kwargs)
         parts = take_apart(function, args, kwargs)

@@ -1,14 +1,12 @@
 """The L+1 versions of one batch, and how one of them is sent through the model."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
-
-from ddas_gpu.gradients.randomness import RandomState
 
 Tensors = dict[str, torch.Tensor]
 
@@ -46,7 +44,7 @@ class Versions:
         self.images = images.detach()
         self.count = images.shape[0]
         self.targets = _targets_by_version(targets, self.count, images.shape[1])
-        self.parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self.parameters: Tensors = {n: p for n, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
         self.autocast_dtype = _autocast_dtype(images.device)
@@ -165,3 +163,26 @@ def _targets_by_version(targets: Any, count: int, batch_size: int) -> list[Any]:
             f"{batch_size}, targets have shape {tuple(targets.shape)}"
         )
     return [targets] * count
+
+
+class RandomState:
+    """The state of torch's generators (CPU, and `device` if it is a CUDA device) when created."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._cpu = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def restore(self) -> None:
+        """Set the generators back to this state."""
+        torch.set_rng_state(self._cpu)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda, self._device)
+
+    @contextmanager
+    def replayed(self) -> Iterator[None]:
+        """Inside: the random numbers that followed this state. After: as if nothing was drawn."""
+        devices = [self._device] if self._device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            self.restore()
+            yield

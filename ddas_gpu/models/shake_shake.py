@@ -13,8 +13,8 @@ def shake(first: torch.Tensor, second: torch.Tensor, training: bool) -> torch.Te
     Forward α·first + (1−α)·second, backward as for β·first + (1−β)·second, with
     α and β from U(0, 1), independent and drawn for each image; both 1/2 outside training.
 
-    Written with `detach` rather than as an autograd function, so that forward-mode derivatives
-    use β too and agree with the backward pass.
+    Written with `detach` rather than as an autograd function, so that every transform of
+    torch.func sees β in the backward pass, too.
     """
     if not training:
         return (first + second) / 2

@@ -73,4 +73,6 @@ def time_by_stage(run: Run) -> Html | None:
         return None
     stages = {name: float(np.nansum(values)) for name, values in run.metrics.seconds.items()}
     lead = f"{count(steps, 'step')} of {1000 * total / steps:,.1f} ms."
+    if run.metrics.gradients:
+        lead += f" Of the ways to compare gradients, {run.metrics.gradients}."
     return parts.time_by_stage(lead, stages, steps)

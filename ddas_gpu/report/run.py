@@ -31,6 +31,7 @@ class Metrics:
     numbers: dict[str, np.ndarray]
     seconds: dict[str, np.ndarray]
     truncated: bool = False
+    gradients: str | None = None  # how they were compared, in a sentence
 
     def __len__(self) -> int:
         return len(self.epoch)
@@ -103,6 +104,7 @@ def _read_metrics(path: Path) -> Metrics:
             stage: np.array([step["seconds"].get(stage, 0.0) for step in steps]) for stage in stages
         },
         truncated=truncated,
+        gradients=next((step["gradients"] for step in steps if step["gradients"]), None),
     )
 
 
@@ -114,7 +116,13 @@ def _parse(line: bytes, path: Path, line_number: int) -> dict[str, Any]:
     if not isinstance(epoch, int) or not 0 <= epoch < line_number:
         raise ValueError(f"{where} must be a step with its epoch, from 0 on, not {epoch!r}")
     numbers = {name: number(record, name, where) for name in NUMBERS}
-    return {"epoch": epoch, "seconds": seconds_of(record, where), **numbers}
+    gradients = record.get("gradients")
+    return {
+        "epoch": epoch,
+        "seconds": seconds_of(record, where),
+        "gradients": gradients if isinstance(gradients, str) else None,
+        **numbers,
+    }
 
 
 def _mean(values: np.ndarray) -> float:

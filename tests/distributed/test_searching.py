@@ -17,7 +17,7 @@ def alone(boxes):
 def test_exact_in_float64(answers, alone):
     """Losses, rewards, α and weights after several steps, to nine digits."""
     for answer in answers:
-        assert {"auto", "synced batch norm", "coco"} <= answer["searches"].keys()
+        assert {"fast", "synced batch norm", "coco"} <= answer["searches"].keys()
         for case, found in answer["searches"].items():
             expected = alone[case]
             assert max(abs(r) for rewards in expected["rewards"] for r in rewards) > 1e-4

@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddas_gpu.gradients import PolicyGradients
-from ddas_gpu.gradients.memory import free_bytes
-from ddas_gpu.gradients.plan import choose, size
+from ddas_gpu.gradients.plan import choose, free_bytes, size
 from ddas_gpu.gradients.survey import survey
 from ddas_gpu.gradients.versions import Versions
 from ddas_gpu.models import build
@@ -43,9 +42,8 @@ def test_auto_takes_the_fastest_that_fits(model):
     in_turn = plan(model, memory=folded.peak - 1)
     assert (in_turn.method, in_turn.folded) == ("fast", False)
     peaks = {in_turn.method: in_turn.peak} | in_turn.others
-    assert peaks["lean"] < peaks["balanced"] < peaks["fast"] < folded.peak
-    assert plan(model, memory=peaks["fast"] - 1).method == "balanced"
-    assert plan(model, memory=peaks["balanced"] - 1).method == "lean"
+    assert peaks["lean"] < peaks["fast"] < folded.peak
+    assert plan(model, memory=peaks["fast"] - 1).method == "lean"
     assert plan(model, memory=1).method == "lean"
 
 
@@ -54,30 +52,31 @@ def test_a_method_that_was_asked_for_is_taken_whatever_it_takes(model):
         assert plan(model, method=method, memory=1).method == method
 
 
-def test_rows_are_at_most_one_gradient(model):
+@pytest.mark.parametrize("capture", [True, False])
+def test_rows_are_at_most_one_gradient_and_few_beside_theta(model, capture):
     result = found(model)
-    budgets = {"fast": 1.0, "balanced": 1.0, "lean": 1 / 8}
-    for (way, budget), kept in itertools.product(budgets.items(), (1, 2, 3, 7, 11)):
-        chosen = choose(result, kept, way, None)
+    for way, kept in itertools.product(("fast", "lean"), (1, 2, 3, 7, 11)):
+        chosen = choose(result, kept, way, None, capture=capture)
         rows = kept * sum(result.sizes[name] for name in chosen.rows)
-        assert rows <= budget * result.gradient
+        # θ_t is kept instead of rows, but for the few that make the lean way faster.
+        assert rows <= result.gradient / (8 if chosen.again else 1)
         names = (*chosen.rows, *chosen.pairs, *chosen.again)
         assert sorted(names) == sorted(result.sizes)  # each once
 
 
 def test_rows_are_the_weights_that_see_the_most_places(model):
     result = found(model)
-    chosen = choose(result, 3, "lean", None)
+    chosen = choose(result, 3, "fast", None)
     assert "stem.weight" in chosen.rows
     worth = {name: result.uses_per_weight(name) for name in result.sizes}
-    left = [name for name in chosen.again if result.sizes[name] <= result.sizes["stem.weight"]]
+    left = [name for name in chosen.pairs if result.sizes[name] <= result.sizes["stem.weight"]]
     assert all(worth[name] <= worth["stem.weight"] for name in left)
 
 
 def test_work_grows_as_memory_shrinks(model):
     result = found(model)
-    fast, balanced, lean = (choose(result, 3, way, None) for way in ("fast", "balanced", "lean"))
-    assert fast.work < balanced.work < lean.work <= 3.0
+    fast, lean = (choose(result, 3, way, None) for way in ("fast", "lean"))
+    assert fast.work < lean.work <= 3.0
     assert fast.peak > lean.peak
 
 
@@ -85,7 +84,7 @@ def test_the_sentence_names_all_ways(model):
     sentence = str(plan(model, method="lean"))
     assert sentence.startswith("lean gradients hold ")
     assert "\n" not in sentence
-    for way in ("fast", "balanced", "reference"):
+    for way in ("fast", "reference"):
         assert f"{way} " in sentence
 
 

@@ -102,7 +102,7 @@ class Attention(nn.Module):
         return self.classifier(self.attention(x, x, x, need_weights=False)[0].mean(1))
 
 
-@pytest.mark.parametrize("method", ["reference", "lean", "balanced", "in turn"])
+@pytest.mark.parametrize("method", ["reference", "lean", "in turn"])
 def test_multihead_attention(method):
     torch.manual_seed(0)
     case = make_case(Attention())

@@ -120,7 +120,7 @@ def test_gradients_of_every_method_are_exact(frozen):
     model = RetinaNet(18, num_classes=5, channels=16)
     case = detection_case(freeze_batch_norm(model) if frozen else model)
     expected = plain_loop(case)
-    for method in ("jvp", "in turn", "folded"):
+    for method in ("lean", "in turn", "folded"):
         results, gradients = run_method(method, case)
         assert_equal(results, expected)
         if method in ("in turn", "folded"):
@@ -134,10 +134,10 @@ def test_gradients_are_exact_at_full_width(name):
     torch.manual_seed(1)
     case = detection_case(build(name, num_classes=5), versions=2)
     expected = plain_loop(case)
-    for method in ("jvp", "in turn"):
+    for method in ("lean", "in turn"):
         results, gradients = run_method(method, case)
         assert_equal(results, expected)
-        assert method == "jvp" or "classes.tower.2.weight" in captured_names(gradients)
+        assert method == "lean" or "classes.tower.2.weight" in captured_names(gradients)
 
 
 def test_frozen_batch_norm_is_batch_norm_in_evaluation():

@@ -65,7 +65,7 @@ def test_samples_for_the_report(whole):
         assert [int(name) for name in samples["names"]] == samples["labels"].tolist()
 
 
-@pytest.mark.parametrize("method", ["jvp", "layerwise", "reference"])
+@pytest.mark.parametrize("method", ["fast", "lean", "reference", "jvp", "layerwise"])
 def test_all_ways_to_compare_gradients_agree(whole, tmp_path, method):
     assert search(*TINY, "--gradients", method, "--out", tmp_path / "run") == 0
     for ours, theirs in zip(metrics(whole), metrics(tmp_path / "run"), strict=True):

@@ -112,7 +112,6 @@ def test_what_is_wrong_is_said_once(tmp_path):
             "--batch-size 20 on 2 ranks is larger than the set",
         ),
         (("--timeout", "0"), {}, "--timeout must be above 0"),
-        (("--sync-norm", "--gradients", "jvp"), {}, "--sync-norm does not go with"),
     ],
 )
 def test_flags_that_do_not_go_together(monkeypatch, capsys, flags, environment, reason):

@@ -102,14 +102,14 @@ def test_each_version_has_the_pixels_and_boxes_of_its_policy(resize, coco_root):
 def test_a_step_with_every_method_finds_the_same_rewards(coco_root):
     """All is as in classification from here on: `PolicyGradients` takes a detector unchanged."""
     found = {}
-    for method in ("reference", "layerwise", "jvp"):
+    for method in ("reference", "fast", "lean"):
         search = make(small(coco_root, gradients=method))
         metrics = search.step()
         assert np.isfinite(metrics["rewards"]).all() and any(metrics["rewards"])
         assert metrics["images"] == 3 * 2 + 2
         found[method] = metrics["rewards"]
-    np.testing.assert_allclose(found["layerwise"], found["reference"], rtol=1e-2)
-    np.testing.assert_allclose(found["jvp"], found["reference"], rtol=1e-2)
+    np.testing.assert_allclose(found["fast"], found["reference"], rtol=1e-2)
+    np.testing.assert_allclose(found["lean"], found["reference"], rtol=1e-2)
 
 
 def test_policies_that_change_nothing_have_no_reward(coco_root):
