@@ -67,7 +67,7 @@ def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, An
     for method in methods:
         settings = preset("digits").replace(**DIGITS, gradients=method)
         found[method] = steps_of(search_of(ranks, settings), 4)
-    settings = preset("digits").replace(**DIGITS | SYNCED)
+    settings = preset("digits").replace(**DIGITS | SYNCED, gradients="lean")
     found["synced batch norm"] = steps_of(search_of(ranks, settings), 4)
     images = {"train_images": 4, "val_images": 4, "val_batch_size": 4, "policies": 2, "epochs": 3}
     settings = preset("coco").replace(**NARROW | images, root=coco)
