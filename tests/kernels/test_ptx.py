@@ -115,11 +115,18 @@ def test_ops_on_boxes(on_ptx) -> None:
 
 
 def check_kernel(kernels: HostKernels, name: str) -> None:
-    """Run the op that has a kernel of this name; or all ops."""
-    chosen = [op for op in OPS.values() if name in ("augment", op.name.lower())]
+    """Run the op of this name; for augment all ops, alone and in chains."""
     with bank_on(kernels):
-        for op in chosen:
-            check_op(op, [(18, 35), (70, 33), (64, 40)], every=31)
+        if name != "augment":
+            op = next(op for op in OPS.values() if op.name.lower() == name)
+            return check_op(op, [(18, 35), (70, 33), (64, 40)], every=31)
+        rng = np.random.default_rng(0)
+        alone = np.stack([np.arange(len(SPACE)), *np.full((2, len(SPACE)), -1)], axis=1)
+        policies = np.concatenate([alone, rng.integers(0, len(SPACE), (8, 3)), [[-1, -1, -1]]])
+        images = [rng.integers(20, 230, (18, 35, 3), dtype=np.uint8) for _ in policies]
+        got = augment(images, policies, SPACE, seed=1, backend="cpu")
+        for result, want in zip(got, oracle.augment(images, policies, SPACE, 1), strict=True):
+            assert np.array_equal(result, want)
 
 
 def removed(text: str, pattern: str) -> Iterator[str]:

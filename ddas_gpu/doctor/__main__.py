@@ -1,0 +1,83 @@
+"""`python -m ddas_gpu.doctor`: check this machine in less than a minute."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddas_gpu.cli.shell import exit_code, leave
+
+if TYPE_CHECKING:
+    from ddas_gpu.doctor.checks import Result
+
+PROGRAM = "python -m ddas_gpu.doctor"
+
+# The modules with the checks, in the order of the table.
+MODULES = ("machine", "kernels", "bank", "decoding", "running", "speed")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code.
+
+    0: nothing failed; 1: some check failed; 2: a flag was wrong.
+    """
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Check this machine: what is installed, whether every op returns Pillow's "
+        "bytes on the CPU and on the GPU, and how fast it is.",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file")
+    options = parser.parse_args(argv)
+    return exit_code(PROGRAM, lambda: run(options.json))
+
+
+def run(file: Path | None) -> int:
+    """Run all checks, print the table and write the file; return the exit code."""
+    if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
+        raise ValueError(f"--json {file} cannot be written: give a file in a folder of yours")
+    start = time.perf_counter()
+    prepare()
+    from ddas_gpu.doctor import report
+    from ddas_gpu.files import write_atomically
+
+    results = []
+    for result in results_here():
+        results.append(result)
+        print(report.row(result), flush=True)
+    seconds = time.perf_counter() - start
+    print(f"\n{report.summary(results, seconds)}")
+    if file is not None:
+        write_atomically(file, report.to_bytes(results, seconds))
+        print(f"written: {file}")
+    return 0 if report.passed(results) else 1
+
+
+def prepare() -> None:
+    """Set the threads as searches and trainings do."""
+    from ddas_gpu.cli import shell
+    from ddas_gpu.cli.groups import RunSettings
+
+    shell.prepare(RunSettings())
+
+
+def results_here() -> Iterator[Result]:
+    """Run every check, one after the other."""
+    for module in MODULES:
+        import_module(f"ddas_gpu.doctor.{module}")
+    from ddas_gpu.doctor.checks import CHECKS
+    from ddas_gpu.doctor.machine import Machine, reason_without_gpu
+
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(Path(folder), reason_without_gpu())
+        for check in CHECKS.values():
+            yield check.run(machine)
+
+
+if __name__ == "__main__":
+    leave(main())
