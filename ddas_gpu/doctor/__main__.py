@@ -6,20 +6,16 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddas_gpu.cli.shell import exit_code, leave
 
 if TYPE_CHECKING:
-    from ddas_gpu.doctor.checks import Result
+    from ddas_gpu.doctor.checks import Check, Result
 
 PROGRAM = "python -m ddas_gpu.doctor"
-
-# The modules with the checks, in the order of the table.
-MODULES = ("machine", "kernels", "bank", "decoding", "running", "speed")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,14 +38,19 @@ def run(file: Path | None) -> int:
     if file is not None and (file.is_dir() or not os.access(file.parent, os.W_OK)):
         raise ValueError(f"--json {file} cannot be written: give a file in a folder of yours")
     start = time.perf_counter()
-    prepare()
+    from ddas_gpu.cli import groups, shell
+
+    shell.prepare(groups.RunSettings())  # the threads of searches and trainings
     from ddas_gpu.doctor import report
+    from ddas_gpu.doctor.checks import all_checks
     from ddas_gpu.files import write_atomically
 
+    checks = all_checks()
+    width = max(len(check.title) for check in checks.values())
     results = []
-    for result in results_here():
+    for result in run_checks(checks.values()):
         results.append(result)
-        print(report.row(result), flush=True)
+        print(report.row(result, width), flush=True)
     seconds = time.perf_counter() - start
     print(f"\n{report.summary(results, seconds)}")
     if file is not None:
@@ -58,24 +59,13 @@ def run(file: Path | None) -> int:
     return 0 if report.passed(results) else 1
 
 
-def prepare() -> None:
-    """Set the threads as searches and trainings do."""
-    from ddas_gpu.cli import shell
-    from ddas_gpu.cli.groups import RunSettings
-
-    shell.prepare(RunSettings())
-
-
-def results_here() -> Iterator[Result]:
-    """Run every check, one after the other."""
-    for module in MODULES:
-        import_module(f"ddas_gpu.doctor.{module}")
-    from ddas_gpu.doctor.checks import CHECKS
+def run_checks(checks: Iterable[Check]) -> Iterator[Result]:
+    """Run the checks one after the other, on this machine."""
     from ddas_gpu.doctor.machine import Machine, reason_without_gpu
 
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(Path(folder), reason_without_gpu())
-        for check in CHECKS.values():
+        for check in checks:
             yield check.run(machine)
 
 

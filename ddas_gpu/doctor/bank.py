@@ -93,7 +93,8 @@ def check_boxes(device: str) -> int:
     space = SearchSpace.preset("coco")
     count = len(space)
     images = [photograph(48, 60, seed) for seed in range(count)]
-    boxes, labels = [[[3, 4, 40, 36], [10, 2, 55, 20]]] * count, [[0, 1]] * count
+    boxes = [np.array([[3.0, 4.0, 40.0, 36.0], [10.0, 2.0, 55.0, 20.0]])] * count
+    labels = [np.array([0, 1])] * count
     policies = np.stack([np.arange(count), np.arange(count)[::-1]], axis=1)
     on_it = [on_device(image, device) for image in images]
     got = augment_boxes(on_it, boxes, labels, policies, space, SEED)[0]
@@ -125,7 +126,7 @@ def arguments_of(op: Op) -> list[Argument]:
     return list(dict.fromkeys([*plain, *map(op.negated, plain)]))
 
 
-def pillow_op(images: Sequence[np.ndarray], op: Op, argument: Argument) -> np.ndarray:
+def pillow_op(images: np.ndarray, op: Op, argument: Argument) -> np.ndarray:
     """Apply one op with Pillow."""
     centres = draw(SEED, np.arange(len(images)), 1).centre(*images[0].shape[:2])[:, 0]
     return np.stack([_pillow(one, op, argument, c) for one, c in zip(images, centres, strict=True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ddas_gpu.errors import sentence
@@ -50,7 +51,7 @@ CheckFunction = Callable[["Machine"], Finding]
 
 @dataclass(frozen=True)
 class Check:
-    """A function that returns a Finding, or raises CannotCheck; any other exception is a failure."""
+    """A function that returns a Finding or raises CannotCheck; other exceptions are failures."""
 
     title: str
     function: CheckFunction
@@ -73,20 +74,30 @@ class Check:
         return Result(self.name, self.title, status, text, time.perf_counter() - start, facts)
 
 
-CHECKS: dict[str, Check] = {}
+# The modules of this room that have checks, in the order of the table.
+MODULES = ("machine", "kernels", "bank", "decoding", "running", "speed")
+
+_declared: dict[str, Check] = {}
 
 
 def check(title: str) -> Callable[[CheckFunction], CheckFunction]:
-    """Add the decorated function to the checks, which run in the order of their declaration."""
+    """Add the decorated function to the checks; it must be in one of MODULES."""
 
-    def register(function: CheckFunction) -> CheckFunction:
+    def declare(function: CheckFunction) -> CheckFunction:
         added = Check(title, function)
-        if added.name in CHECKS:
+        if added.name in _declared:
             raise ValueError(f"the check {added.name!r} is declared twice")
-        CHECKS[added.name] = added
+        _declared[added.name] = added
         return function
 
-    return register
+    return declare
+
+
+def all_checks() -> dict[str, Check]:
+    """Return all checks by name, in the order of the table."""
+    modules = [import_module(f"ddas_gpu.doctor.{module}").__name__ for module in MODULES]
+    ordered = sorted(_declared.values(), key=lambda one: modules.index(one.function.__module__))
+    return {one.name: one for one in ordered}
 
 
 def describe(error: Exception) -> str:

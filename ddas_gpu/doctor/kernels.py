@@ -47,11 +47,10 @@ def for_this_device() -> Finding:
             "shared bytes": function.shared_size_bytes,
             "seconds": round(time.perf_counter() - start, 3),
         }
-    spilled = [name for name, one in usage.items() if one["spilled bytes"]]
-    if spilled:
-        raise CheckFailed(f"{', '.join(spilled)} spills registers on this GPU: please report it")
     most = max(one["registers"] for one in usage.values())
-    return Finding(f"{len(usage)} kernels, at most {most} registers per thread", {"kernels": usage})
+    spilled = sum(one["spilled bytes"] for one in usage.values())
+    text = f"{len(usage)} kernels, at most {most} registers per thread, {spilled} bytes spilled"
+    return Finding(text, {"kernels": usage})
 
 
 def for_architectures() -> Finding:

@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
@@ -107,9 +106,12 @@ def _version(distributions: tuple[str, ...]) -> str | None:
 
 @check("NVIDIA driver")
 def driver(machine: Machine) -> Finding:
+    import torch
+
     version = driver_version()
     if version is None:
-        raise CannotCheck("no NVIDIA driver is loaded")
+        found = torch.cuda.is_available()
+        raise CannotCheck("nvidia-smi was not found" if found else "no NVIDIA driver is loaded")
     return Finding(version, {"version": version})
 
 
@@ -228,23 +230,19 @@ def _first_line(command: list[str], last: bool = False) -> str:
 
 @check("caches")
 def caches(machine: Machine) -> Finding:
-    folders = {"kernels for the CPU": native.cache_folder()}
-    if "cupy" in sys.modules:
-        folders["kernels for GPUs (CuPy)"] = Path(
-            import_module("cupy.cuda.compiler").get_cache_dir()
-        )
-    variables = {"kernels for the CPU": "DDAS_CACHE", "kernels for GPUs (CuPy)": "CUPY_CACHE_DIR"}
-    for name, folder in folders.items():
+    cupy_folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+    folders = {"DDAS_CACHE": native.cache_folder(), "CUPY_CACHE_DIR": cupy_folder}
+    for variable, folder in folders.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
             raise CheckFailed(
-                f"the cache of {name}, {short(folder)}, cannot be written ({error.strerror}): "
-                f"set {variables[name]} to a folder of yours"
+                f"the cache {short(folder)} cannot be written ({error.strerror}): set {variable} "
+                "to a folder of yours"
             ) from error
-    facts = {name: short(folder) for name, folder in folders.items()}
+    facts = {variable: short(folder) for variable, folder in folders.items()}
     return Finding(", ".join(facts.values()), facts)
 
 

@@ -10,16 +10,15 @@ from datetime import datetime, timezone
 from typing import Any
 
 import ddas_gpu
-from ddas_gpu.doctor.checks import CHECKS, FAILED, MARKS, OK, UNCHECKED, Result
+from ddas_gpu.doctor.checks import FAILED, MARKS, OK, UNCHECKED, Result
 
 FORMAT = "ddas_gpu doctor"
 VERSION = 1
 WORDS = {OK: "passed", FAILED: "failed", UNCHECKED: "could not be checked here"}
 
 
-def row(result: Result) -> str:
-    """Return a line of the table: the mark, what was checked, what was found."""
-    width = max(len(check.title) for check in CHECKS.values())
+def row(result: Result, width: int) -> str:
+    """Return a line of the table: the mark, what was checked in `width` columns, what was found."""
     return f"{MARKS[result.status]} {result.title:<{width}}  {result.text}"
 
 
