@@ -41,7 +41,7 @@ def run(file: Path | None) -> int:
     from ddas_gpu.cli import groups, shell
 
     shell.prepare(groups.RunSettings())  # the threads of searches and trainings
-    from ddas_gpu.doctor import report
+    from ddas_gpu.doctor import printing
     from ddas_gpu.doctor.checks import all_checks
     from ddas_gpu.files import write_atomically
 
@@ -50,13 +50,13 @@ def run(file: Path | None) -> int:
     results = []
     for result in run_checks(checks.values()):
         results.append(result)
-        print(report.row(result, width), flush=True)
+        print(printing.row(result, width), flush=True)
     seconds = time.perf_counter() - start
-    print(f"\n{report.summary(results, seconds)}")
+    print(f"\n{printing.summary(results, seconds)}")
     if file is not None:
-        write_atomically(file, report.to_bytes(results, seconds))
+        write_atomically(file, printing.to_bytes(results, seconds))
         print(f"written: {file}")
-    return 0 if report.passed(results) else 1
+    return 0 if printing.passed(results) else 1
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Result]:

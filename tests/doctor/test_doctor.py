@@ -15,7 +15,7 @@ import torch
 
 import ddas_gpu
 from ddas_gpu.__main__ import main
-from ddas_gpu.doctor import bank, decoding, kernels, machine, pictures, report, running, speed
+from ddas_gpu.doctor import bank, decoders, first_steps, kernels, machine, pictures, printing, speed
 from ddas_gpu.doctor.checks import (
     FAILED,
     MARKS,
@@ -89,7 +89,7 @@ def test_it_runs_to_its_end(finished) -> None:
 def test_the_file_has_everything(finished) -> None:
     _, file = finished
     content = json.loads(file.read_text("utf-8"))
-    assert content["format"] == report.FORMAT and content["version"] == report.VERSION
+    assert content["format"] == printing.FORMAT and content["version"] == printing.VERSION
     assert content["ddas_gpu"] == ddas_gpu.__version__ and content["passed"] is True
     assert [one["name"] for one in content["checks"]] == list(CHECKS)
     for one in content["checks"]:
@@ -179,10 +179,10 @@ def test_a_check_has_a_name_of_its_own() -> None:
 
 def test_the_summary_counts() -> None:
     results = [Result("a", "a", status, "", 0.0, {}) for status in (OK, OK, FAILED, UNCHECKED)]
-    assert report.summary(results, 12.3) == (
+    assert printing.summary(results, 12.3) == (
         "✓ 2 passed, ✗ 1 failed, – 1 could not be checked here; 12 s"
     )
-    assert not report.passed(results) and report.passed(results[:2])
+    assert not printing.passed(results) and printing.passed(results[:2])
 
 
 # --- what is missing ---
@@ -312,6 +312,18 @@ def test_tensors_are_compared_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert "equal" in bank.same_on("cpu", "cuda").text
 
 
+def test_speeds_are_measured_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    waits = []
+    monkeypatch.setattr(speed, "on_device", lambda images, device: torch.tensor(images))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(None))
+    monkeypatch.setattr(speed, "peak_bandwidth", lambda: 3352.0)
+    result = run("bank_speed", Machine(tmp_path, GPU))
+    assert result.status == OK and result.text.endswith("on cuda") and waits
+    result = run("bandwidth", Machine(tmp_path, GPU))
+    assert result.status == OK and result.text.endswith("the device 3352 GB/s")
+    assert result.facts["op GB/s"] > 0 and result.facts["copy GB/s"] > 0
+
+
 def test_two_devices_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def on_device(images: np.ndarray, device: str) -> np.ndarray:
         return images if device == "cpu" else images ^ 1
@@ -350,7 +362,7 @@ def test_decoders_are_compared(monkeypatch, here, change, status, text) -> None:
 
         return change(np.asarray(Image.open(io.BytesIO(encoded))))
 
-    monkeypatch.setattr(decoding, "decode_with_dali", decode)
+    monkeypatch.setattr(decoders, "decode_with_dali", decode)
     result = run("decoders_on_cpu", here)
     assert result.status == status and text in result.text
 
@@ -366,7 +378,7 @@ def test_losses_that_are_not_finite(monkeypatch, here) -> None:
 
 def test_a_batch_on_the_wrong_device(monkeypatch, tmp_path) -> None:
     batch = [(torch.zeros(4, 3, 64, 64), torch.zeros(4))]
-    monkeypatch.setattr(running, "open_loader", lambda *args, **settings: batch)
+    monkeypatch.setattr(first_steps, "open_loader", lambda *args, **settings: batch)
     result = run("loader_batch", Machine(tmp_path, GPU))
     assert result.status == FAILED and "is on cpu, not on cuda" in result.text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,10 +38,8 @@ def search_step(machine: Machine) -> Finding:
 @check("loader batch")
 def loader_batch(machine: Machine) -> Finding:
     root = write_classes(machine.folder / "batch", count=8, height=120, width=160)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the check of DALI says that it is missing
-        batches = open_loader(machine, root=root, batch_size=4, epochs=1, size=64, policy=True)
-        images, labels = next(iter(batches))
+    batches = open_loader(machine, root=root, batch_size=4, epochs=1, size=64, policy=True)
+    images, labels = next(iter(batches))
     if tuple(images.shape) != (4, 3, 64, 64) or tuple(labels.shape) != (4,):
         raise CheckFailed(f"the batch has the shapes {tuple(images.shape)}, {tuple(labels.shape)}")
     if images.device.type != machine.device:
