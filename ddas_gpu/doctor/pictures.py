@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 QUALITY = 90  # of JPEGs, with the usual 4:2:0 subsampling of colours
+DIFFERENT = 16  # photographs among the files, because making one takes longer than decoding it
 
 
 @cache
@@ -47,8 +48,9 @@ def jpeg(image: np.ndarray) -> bytes:
 
 def write_classes(root: Path, count: int, height: int, width: int) -> Path:
     """Write `count` JPEGs in two folders, one per class; return `root`."""
+    encoded = [jpeg(photograph(height, width, seed)) for seed in range(min(count, DIFFERENT))]
     for number in range(count):
         file = root / f"class{number % 2}" / f"{number}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(jpeg(photograph(height, width, number)))
+        file.write_bytes(encoded[number % DIFFERENT])
     return root

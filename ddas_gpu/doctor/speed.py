@@ -20,7 +20,7 @@ from ddas_gpu.space import SearchSpace
 SECONDS = 0.5  # of each measurement
 SIZE = 224
 BATCH = 256  # 38 MB: more than most caches hold
-FILES = 32  # JPEGs, read several times
+FILES = {"cpu": 32, "cuda": 512}  # JPEGs, in two batches, read several times
 
 
 @check("speed of the op bank")
@@ -54,20 +54,25 @@ def bandwidth(machine: Machine) -> Finding:
 
 @check("speed of the pipeline")
 def pipeline_speed(machine: Machine) -> Finding:
-    root = write_classes(machine.folder / "speed", count=FILES, height=375, width=500)
+    files = FILES[machine.device]
+    root = write_classes(machine.folder / "speed", count=files, height=375, width=500)
     # In turns, and the better one of each: another program may be using the machine.
     turns = [[pipeline_rate(machine, root, policy) for policy in (False, True)] for _ in range(2)]
     plain, augmented = map(max, zip(*turns, strict=True))
     text = f"{plain:,.0f} images/s from JPEGs, {augmented:,.0f} with a policy"
-    facts = {"images per second": plain, "with a policy": augmented}
+    facts = {
+        "images per second": plain,
+        "with a policy": augmented,
+        "batch": files // 2,
+    }
     return Finding(f"{text}, on {machine.device}", facts)
 
 
 def pipeline_rate(machine: Machine, root: object, policy: bool) -> float:
     """Return images per second of a loader; the first epoch does not count."""
-    epochs = 4 if machine.no_gpu else 64
+    batch_size, epochs = FILES[machine.device] // 2, 4
     batches = open_loader(
-        machine, root=root, batch_size=FILES // 2, epochs=epochs, size=SIZE, policy=policy
+        machine, root=root, batch_size=batch_size, epochs=epochs, size=SIZE, policy=policy
     )
     for _ in batches:
         pass
