@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from harness import KernelError
 from harness.host_kernels import ORDERS
 from harness.ptx.bank import ptx_kernels
@@ -50,6 +51,8 @@ CASES = {
     "add.rn.f32": [(0x3F800000, 0x33800000, 0x3F800000)],  # 1 + 2^-24 rounds to even
     "mul.rn.f32": [(0x40400000, 0x40A00000, 0x41700000)],
     "fma.rn.f32": [(0x3F800001, 0x3F800001, 0xBF800002, 0x28800000)],  # one rounding
+    "sqrt.rn.f32": [(0x40800000, 0x40000000)],
+    "rcp.rn.f32": [(0x40800000, 0x3E800000)],
     "min.f32": [(NAN, 0x3F800000, 0x3F800000)],
     "cvt.rzi.s32.f32": [
         (0xBFC00000, MINUS - 1),
@@ -209,6 +212,70 @@ NEVER_WRITTEN = "setp.gt.s32 %p1, %r8, 99;\n@%p1 st.shared.u32 [memory], 1;\n"
 def test_a_mistake_is_found(body: str, complaint: str) -> None:
     with pytest.raises(KernelError, match=complaint):
         run(body, np.zeros(4, np.uint32))
+
+
+def test_inline_assembly_with_registers_of_its_own() -> None:
+    body = """
+    mul.wide.u32 %rd2, %r8, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    mov.u32 %r1, 5;
+    {
+    .reg .pred p, q;
+    .reg .b32 twice;
+    add.s32 twice, %r8, %r8;
+    setp.lt.s32 p, twice, 20;
+    @!p mov.u32 twice, 99;
+    { mov.u32 %r1, twice;}
+
+}
+    st.global.u32 [%rd3], %r1;
+    """
+    thread = np.arange(32)
+    assert np.array_equal(run(body, np.zeros(32, np.uint32)), np.where(thread < 10, 2 * thread, 99))
+
+
+def test_sixteen_bit_floats() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=512) * 10.0 ** rng.integers(-9, 7, 512)
+    special = [
+        0,
+        -0.0,
+        1 + 2**-11,
+        1 + 3 * 2**-11,
+        65519,
+        65520,
+        2**-24,
+        2**-25,
+        3 * 2**-26,
+        np.inf,
+    ]
+    values[: len(special)] = special
+    out = np.zeros((512, 6), np.uint32)
+    out[:, 0] = values.astype(np.float32).view(np.uint32)
+    body = """
+    mul.wide.u32 %rd2, %r8, 24;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.f32 %f1, [%rd3];
+    cvt.rn.f16.f32 %rs1, %f1;
+    cvt.rn.bf16.f32 %rs2, %f1;
+    cvt.f32.f16 %f2, %rs1;
+    cvt.f32.bf16 %f3, %rs2;
+    cvt.rn.f16x2.f32 %r3, %f1, %f2;
+    cvt.u32.u16 %r1, %rs1;
+    cvt.u32.u16 %r2, %rs2;
+    st.global.u32 [%rd3+4], %r1;
+    st.global.u32 [%rd3+8], %r2;
+    st.global.f32 [%rd3+12], %f2;
+    st.global.f32 [%rd3+16], %f3;
+    st.global.u32 [%rd3+20], %r3;
+    """
+    single = torch.from_numpy(values.astype(np.float32))
+    half, brain = single.half(), single.bfloat16()
+    bits = [one.view(torch.int16).numpy().view(np.uint16) for one in (half, brain)]
+    back = [one.float().numpy().view(np.uint32) for one in (half, brain)]
+    pair = bits[0].astype(np.uint32) << 16 | bits[0]
+    got = run(body, out, 512)
+    assert np.array_equal(got[:, 1:], np.stack([*bits, *back, pair], axis=1))
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,31 @@ template <class To, class From> __forceinline__ To cvt_sat(From a) {
     return __int128(a) < low ? low : __int128(a) > high ? high : To(a);
 }
 
+INSTRUCTION sqrt(T a) { return std::sqrt(a); }
+INSTRUCTION rcp(T a) { return 1 / a; }
+
+// Half precision and bfloat16 as their bits, rounded to nearest even; NaN is 0x7fff.
+inline u16 to_f16(f32 value) {
+    u32 x = as<u32>(value), sign = x >> 16 & 0x8000;
+    x &= 0x7fffffff;
+    if (x > 0x7f800000) return 0x7fff;
+    if (x >= 0x477ff000) return sign | 0x7c00;  // from 65520 on
+    if (x < 0x38800000) return sign | u32(std::nearbyint(std::ldexp(double(std::fabs(value)), 24)));
+    return sign | ((x + 0xfff + (x >> 13 & 1)) >> 13) - (112 << 10);
+}
+inline f32 from_f16(u16 bits) {
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    f32 size = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent     ? std::ldexp(f32(1024 + fraction), exponent - 25)
+                              : std::ldexp(f32(fraction), -24);
+    return bits & 0x8000 ? -size : size;
+}
+inline u16 to_bf16(f32 value) {
+    u32 x = as<u32>(value);
+    return value != value ? 0x7fff : (x + 0x7fff + (x >> 16 & 1)) >> 16;
+}
+inline f32 from_bf16(u16 bits) { return as<f32>(u32(bits) << 16); }
+
 // --- memory: the racecheck build checks bounds and races, this the alignment -------------------------
 [[noreturn]] inline void refuse(const char* what, u64 address, size_t size, int line) {
     static char message[200];

@@ -10,7 +10,7 @@ from harness.ptx.parse import Instruction, Kernel, UnsupportedPtx, parse
 HEADER = "cuda_on_host_ptx.h"
 
 SPECIAL = {"tid": "threadIdx", "ntid": "blockDim", "ctaid": "blockIdx", "nctaid": "gridDim"}
-TYPE = r"pred|[busf](?:8|16|32|64)"
+TYPE = r"pred|[bus](?:8|16|32|64)|f(?:32|64)"
 
 # {opcode: C++ value of the first operand}. {0}, {1}, … are the groups of the pattern; {a} to {d}
 # the operands behind the first, read as the type of the last group; {A} to {D} the same as u32.
@@ -41,6 +41,10 @@ VALUES = {
     rf"selp\.({TYPE})": "ptx::selp<{0}>({a}, {b}, {raw_c})",
     rf"cvt(?:\.rn)?\.({TYPE})\.({TYPE})": "ptx::cvt<{0}, {1}>({a})",
     rf"cvt\.(r[nzmp]i|sat)\.({TYPE})\.({TYPE})": "ptx::cvt_{0}<{1}, {2}>({a})",
+    rf"(sqrt|rcp)\.rn\.({TYPE})": "ptx::{0}<{1}>({a})",
+    r"cvt\.rn\.(b?f16)\.(f32)": "ptx::to_{0}({a})",
+    r"cvt\.rn\.(b?f16)x2\.(f32)": "ptx::u32(ptx::to_{0}({a})) << 16 | ptx::to_{0}({b})",
+    r"cvt\.f32\.(b?f16)": "ptx::from_{0}({raw_a})",
     # Generic and global addresses are addresses of the host; shared ones count from 0.
     r"cvta(?:\.to)?\.(?:global|local)\.(u64)": "{a}",
     r"cvta\.shared\.(u64)": "{a} + ptx::u64(shared_memory)",
@@ -112,13 +116,10 @@ class Translation:
 
     def _registers(self) -> list[str]:
         lines = []
-        for kind, prefix, count in self.kernel.registers:
+        for name, kind in self.kernel.registers.items():
             # Without a value at first, as on a GPU; 0xA5… rather than 0, which is often right.
-            width, poison = ("bool", "true")
-            if kind != "pred":
-                width, poison = f"ptx::u{kind[1:]}", f"(ptx::u{kind[1:]})0xA5A5A5A5A5A5A5A5u"
-            names = (_register(f"{prefix}{i}") for i in range(count))
-            lines.append(f"{width} {', '.join(f'{name} = {poison}' for name in names)};")
+            width = "bool" if kind == "pred" else f"ptx::u{kind[1:]}"
+            lines.append(f"{width} {_register(name)} = {width}(0xA5A5A5A5A5A5A5A5u);")
         return lines
 
     def _statement(self, one: Instruction) -> str:
@@ -239,13 +240,14 @@ class Translation:
     def _raw(self, text: str) -> str:
         if text in self.symbols:
             return self.symbols[text]
-        if text.startswith("%"):
-            name, _, axis = text[1:].partition(".")
-            if name in SPECIAL:
-                return f"{SPECIAL[name]}.{axis}"
-            return "cuda_on_host::lane_index()" if name == "laneid" else _register(text)
-        if text.startswith("!%"):
-            return f"!{_register(text[1:])}"
+        if text.startswith("!"):
+            return f"!{self._raw(text[1:])}"
+        if text in self.kernel.registers:
+            return _register(text)
+        if text == "%laneid":
+            return "cuda_on_host::lane_index()"
+        if match := re.fullmatch(rf"%({'|'.join(SPECIAL)})\.([xyz])", text):
+            return f"{SPECIAL[match[1]]}.{match[2]}"
         if match := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", text):
             return f"ptx::u{32 if match[1] == 'f' else 64}(0x{match[2]})"
         if re.fullmatch(r"-?(0x[0-9A-Fa-f]+|\d+)U?", text):
