@@ -18,6 +18,7 @@ COMMANDS = {
     "report": ("ddas_gpu.report.__main__", "draw the report of a run, or compare several runs"),
     "export": ("ddas_gpu.export.__main__", "write a policy for Albumentations or DALI"),
     "scan": ("ddas_gpu.scan", "list the images of a folder that cannot be read"),
+    "doctor": ("ddas_gpu.doctor.__main__", "check this machine: versions, exact results, speed"),
 }
 
 

@@ -1,0 +1,1 @@
+"""`ddas doctor`: what this machine has, whether all results are exact on it, and how fast it is."""
