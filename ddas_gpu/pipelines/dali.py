@@ -14,18 +14,21 @@ from nvidia.dali import Pipeline
 
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.data.sources import Records
+from ddas_gpu.distributed import torchrun
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.readers import READER
 
 DEVICES = ("auto", "cpu", "cuda")
+MOST_THREADS = 8  # by default: each takes 16 MB of a GPU's memory
 
 
 class ImagePipeline(Pipeline):
     """Yields what its feed defines, such as (images, labels); for DALI's iterators its reader is
     called "Reader".
 
-    `order` says how many batches an epoch has and which samples they hold.
+    `order` says how many batches an epoch has and which samples they hold. `device` and
+    `device_id` are those of `gpu_number`.
     """
 
     def __init__(
@@ -33,15 +36,18 @@ class ImagePipeline(Pipeline):
         feed: Feed,
         order: Order,
         *,
-        gpu: bool,
+        device: str,
+        device_id: int | None = None,
         num_threads: int | None = None,
         prefetch: int = 2,
         **options: Any,
     ) -> None:
+        number = gpu_number(device, device_id)
+        gpu = number is not None
         super().__init__(
             batch_size=order.batch_size,
             num_threads=num_threads or default_threads(),
-            device_id=gpu_number() if gpu else None,
+            device_id=number,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
             exec_dynamic=True,  # batches are handed out without a copy
@@ -120,15 +126,28 @@ class ImagePipeline(Pipeline):
 
 
 def default_threads() -> int:
-    """Return this process's share of the cores; torchrun says how many share the machine."""
-    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    """Return this process's share of the cores, up to MOST_THREADS."""
+    share = len(os.sched_getaffinity(0)) // torchrun.local_count()
+    return max(1, min(share, MOST_THREADS))
 
 
-def on_gpu(device: str) -> bool:
-    """Return whether `device` means a GPU; "gpu", DALI's word, is taken for "cuda"."""
-    if device not in (*DEVICES, "gpu"):
-        raise ValueError(f"device is one of {', '.join(DEVICES)}, not {device!r}")
-    return gpu_found() if device == "auto" else device != "cpu"
+def gpu_number(device: str, device_id: int | None = None) -> int | None:
+    """Return the number of the GPU that `device` means, or None for the CPU.
+
+    device: one of DEVICES, "cuda:1", or DALI's own word "gpu". Without a number it is `device_id`,
+    then this process's GPU under torchrun, then torch's current one.
+    """
+    word, colon, number = device.partition(":")
+    word = "cuda" if word == "gpu" else word
+    if word not in DEVICES or (colon and not (word == "cuda" and number.isdecimal())):
+        raise ValueError(f"device is one of {', '.join(DEVICES)}, or cuda:1 …, not {device!r}")
+    if word == "cpu" or (word == "auto" and not gpu_found()):
+        return None
+    if not colon:
+        return own_gpu() if device_id is None else device_id
+    if device_id not in (None, int(number)):
+        raise ValueError(f"device={device!r} and device_id={device_id} are different GPUs")
+    return int(number)
 
 
 def gpu_found() -> bool:
@@ -140,10 +159,15 @@ def gpu_found() -> bool:
     return bool(cupy.is_available())
 
 
-def gpu_number() -> int:
-    """Return the GPU of this process: torch's current one, else that of its local rank."""
+def own_gpu() -> int:
+    """Return the GPU of this process: that of its local rank under torchrun, else torch's current.
+
+    The rank comes first: before `torch.cuda.set_device` torch's current GPU is 0 on all ranks. A
+    rank that sees fewer GPUs than there are ranks was given its own by CUDA_VISIBLE_DEVICES.
+    """
     import torch
 
-    if torch.cuda.is_available():
-        return torch.cuda.current_device()
-    return int(os.environ.get("LOCAL_RANK", 0))
+    rank, count = torchrun.local_rank(), torch.cuda.device_count()
+    if torchrun.launched() and (rank < count or count == 0):
+        return rank
+    return torch.cuda.current_device() if torch.cuda.is_available() else 0

@@ -83,13 +83,13 @@ class DaliBatches:
 def make_pipeline(feed: Feed, order: Order, device: str, **options: Any) -> ImagePipeline:
     """Build a DALI pipeline, or raise an ImportError that says what to install."""
     try:
-        from ddas_gpu.pipelines.dali import ImagePipeline, on_gpu
+        from ddas_gpu.pipelines.dali import ImagePipeline
     except ImportError as error:
         raise ImportError(
             "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "
             f"ddas_gpu[cuda12], or use ddas_gpu.loader, which works without it ({error})"
         ) from error
-    return ImagePipeline(feed, order, gpu=on_gpu(device), **options)
+    return ImagePipeline(feed, order, device=device, **options)
 
 
 class Loader:
