@@ -12,7 +12,9 @@ from PIL import Image, ImageOps
 
 pytest.importorskip("nvidia.dali")
 
-from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
+from nvidia.dali import fn
+
+from ddas_gpu.pipelines import detection_pipeline, evaluation_pipeline, training_pipeline
 
 RAW = {"mean": [0.0] * 3, "std": [1.0] * 3, "layout": "NHWC"}
 
@@ -121,3 +123,27 @@ def test_evaluation_shows_the_middle(photo, tmp_path):
     image = np.array(pipeline.run()[0].as_tensor())[0]
     expected = wide.resize((80, 64), Image.Resampling.BILINEAR).crop((12, 4, 68, 60))
     assert np.abs(image - np.asarray(expected)).mean() < 1.5  # both filter, but not alike
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_decoder_upsamples_chroma_alike(folder, annotated, monkeypatch, device):
+    """nvJPEG's default differs from libjpeg-turbo's: "mixed" and "cpu" must ask for the same."""
+    asked = []
+
+    def recorded(decoder):
+        def define(*args, **options):
+            asked.append(options)
+            return decoder(*args, **options)
+
+        return define
+
+    for name in [name for name in dir(fn.decoders) if name.startswith("image")]:
+        monkeypatch.setattr(fn.decoders, name, recorded(getattr(fn.decoders, name)))
+    training_pipeline(folder, None, 2, 1, device, size=16)
+    training_pipeline(folder, None, 2, 1, device, size=16, crop="pad")
+    evaluation_pipeline(folder, 2, device, size=16)
+    detection_pipeline(annotated, None, 2, 1, device)
+    assert len(asked) == 4
+    for options in asked:
+        assert options["jpeg_fancy_upsampling"] is True
+        assert options["device"] == ("cpu" if device == "cpu" else "mixed")
