@@ -110,7 +110,7 @@ def run(pictures: Records, chains: Chains, source: Batch, target: Batch) -> None
     except MemoryError as error:
         raise DeviceError(
             f"GPU {device} is out of memory with a batch of {len(pictures)} images: "
-            "use a smaller --batch-size"
+            "use a smaller --batch-size or, in a search, a smaller --memory"
         ) from error
 
 
@@ -186,11 +186,12 @@ def function(name: str) -> Any:
 
     try:
         return module(name).get_function(name)
-    except cupy.cuda.compiler.CompileException as error:
+    except (cupy.cuda.compiler.CompileException, RuntimeError) as error:
+        # A RuntimeError: CuPy finds no NVRTC, no CUDA headers, or a driver that is too old.
         log = " ".join(str(error).split())[:300]
         raise DeviceError(
-            f"NVRTC cannot compile kernels/{name}.cu; CuPy and its CUDA headers must fit the "
-            f"driver, as installed by pip install ddas_gpu[cuda12] or [cuda13]: {log}"
+            f"CuPy cannot compile kernels/{name}.cu; it, NVRTC and the CUDA headers must fit the "
+            f"driver, as installed by pip install 'ddas_gpu[cuda12]' or [cuda13]: {log}"
         ) from error
 
 
