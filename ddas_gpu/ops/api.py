@@ -64,13 +64,25 @@ def augment(
     images in the data set, by default 0, 1, …
     """
     source = arrays.read(images)
+    request = request_of(source, policy, space, seed, samples)
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, request, backend)
+    return out
+
+
+def request_of(
+    source: Batch,
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int,
+    samples: Sequence[int] | np.ndarray | None,
+) -> Request:
+    """Return what `augment` asks for."""
     policies = check_policies(policy, space)
     if policies.ndim == 2 and len(policies) != len(source):
         raise ValueError(f"{len(policies)} policies for {len(source)} images: give one per image")
     draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
-    out = arrays.empty_like(images) if out is None else out
-    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws, space.fill), backend)
-    return out
+    return Request(steps_of(space), np.atleast_2d(policies), draws, space.fill)
 
 
 def versions(

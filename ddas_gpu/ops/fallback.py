@@ -69,6 +69,27 @@ def run_steps(source: Batch, target: Batch, batch: list[list[BoxStep]], fill: in
             part.copy_(run_op(part[None], op, argument, centre, fill)[0])
 
 
+def write_inputs(
+    images: torch.Tensor | list[torch.Tensor],
+    out: torch.Tensor,
+    table: torch.Tensor,
+    holes: np.ndarray,
+) -> None:
+    """Write images (H, W, 3) as the input of a model, out (B, H', W', 3), with 0 around them.
+
+    table: (3, 256), the value of each byte in each channel. holes: (B, 4), what becomes 0: left,
+    top, right, bottom.
+    """
+    out.zero_()
+    table, channel = table.to(out.device), torch.arange(3, device=out.device)
+    for place, image, (left, top, right, bottom) in zip(
+        out, images, holes.clip(0).tolist(), strict=True
+    ):
+        height, width = image.shape[:2]
+        place[:height, :width] = table[channel, image.long()]
+        place[top:bottom, left:right] = 0
+
+
 def _images(batch: Batch) -> list[torch.Tensor]:
     tensors = [_tensor(owner, batch.library) for owner in batch.owners]
     return list(tensors[0]) if one_size(batch.sizes) else tensors
