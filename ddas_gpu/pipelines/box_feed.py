@@ -15,6 +15,7 @@ import torch
 
 from ddas_gpu.data.coco import Annotated, Coco
 from ddas_gpu.ops.box_policies import BoxStep, plan_boxes
+from ddas_gpu.ops.inputs import padded_inputs
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Feed, as_tensor, paths_for_dali
 from ddas_gpu.pipelines.order import Order
@@ -131,6 +132,18 @@ class BoxFeed(Feed):
             return self.clean_batch(images, epoch, samples)
         images, *targets = map(as_tensor, outputs)
         return DetectionBatch(images, *(part.to(images.device) for part in targets))
+
+    def model_batch(
+        self,
+        images: list[torch.Tensor],
+        targets: list[torch.Tensor],
+        steps: list[list[BoxStep]] | None,
+    ) -> DetectionBatch:
+        """Return uint8 images (H, W, 3) after the policy, normalised and padded: one pass."""
+        size = common_size([(image.shape[0], image.shape[1]) for image in images])
+        fill = 0 if self.schedule is None else self.schedule.space.fill
+        inputs = padded_inputs(images, self.transform.output, size, steps, fill)
+        return DetectionBatch(inputs, *targets)
 
     def clean_batch(
         self, images: list[torch.Tensor], epoch: int, samples: np.ndarray

@@ -20,9 +20,10 @@ import torch
 
 from ddas_gpu.data.opening import Images
 from ddas_gpu.data.sources import ImageArrays, ImageFiles
+from ddas_gpu.ops.inputs import inputs_of
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.pixels import pad_shift_flip
+from ddas_gpu.pipelines.pixels import moved, pad_shift_flip
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
 from ddas_gpu.pipelines.transform import Transform
 from ddas_gpu.policy import PolicySchedule
@@ -210,10 +211,25 @@ class LabelFeed(Feed):
             return self.clean_batch(images, epoch, samples)
         return Batch(images, as_tensor(outputs[1])[:, 0].to(images.device, torch.int64))
 
+    def model_batch(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        drawn: DrawnPolicies | None,
+        holes: np.ndarray | None,
+    ) -> Batch:
+        """Return uint8 images (B, H, W, 3) after the policy, normalised, with holes: one pass."""
+        output, options = self.transform.output, {"holes": holes, "side": self.transform.cutout}
+        if drawn is None:
+            return Batch(inputs_of(images, output, **options), labels)
+        space, (policies, key, samples) = self.schedule.space, drawn
+        options["samples"] = samples
+        return Batch(inputs_of(images, output, policies, space, key, **options), labels)
+
     def clean_batch(self, images: torch.Tensor, epoch: int, samples: np.ndarray) -> CleanBatch:
         if self.transform.rotate90:
             images = images.rot90(1, (1, 2)).contiguous()
-        labels = torch.from_numpy(self.source.labels[samples]).to(images.device, torch.int64)
+        labels = moved(self.source.labels[samples], images.device).long()
         return CleanBatch(images, labels, samples, epoch, self.holes(epoch, samples))
 
     def on_host(self, order: Order, device: str, workers: int | None) -> HostBatches:
