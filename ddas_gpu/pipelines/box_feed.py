@@ -72,7 +72,7 @@ class BoxFeed(Feed):
     def names(self) -> tuple[str, ...]:
         if self.clean:
             return ("paths", "scaled", "ids")
-        return ("paths", "scaled", "canvas", *TARGETS)
+        return ("paths", "scaled", *(("canvas",) if self.finished else ()), *TARGETS)
 
     @property
     def files(self) -> Sequence[Path]:
@@ -127,11 +127,13 @@ class BoxFeed(Feed):
     def pack(
         self, outputs: Sequence[Any], epoch: int, samples: np.ndarray
     ) -> DetectionBatch | CleanExamples:
+        targets = [as_tensor(output) for output in outputs[1:]]
+        if not self.clean and self.finished:
+            return DetectionBatch(as_tensor(outputs[0]), *targets)
+        images = [torch.from_dlpack(image) for image in outputs[0]]
         if self.clean:
-            images = [torch.from_dlpack(image) for image in outputs[0]]
             return self.clean_batch(images, epoch, samples)
-        images, *targets = map(as_tensor, outputs)
-        return DetectionBatch(images, *(part.to(images.device) for part in targets))
+        return self.model_batch(images, targets, self.next_drawn())
 
     def model_batch(
         self,

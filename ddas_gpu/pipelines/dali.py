@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from nvidia.dali import Pipeline
 
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
@@ -27,8 +28,8 @@ class ImagePipeline(Pipeline):
     """Yields what its feed defines, such as (images, labels); for DALI's iterators its reader is
     called "Reader".
 
-    `order` says how many batches an epoch has and which samples they hold. `device` and
-    `device_id` are those of `gpu_number`.
+    `order` says how many batches an epoch has and which samples they hold. `device_id` is the
+    number of a GPU, or None for the CPU; `finished` is that of `Feed`.
     """
 
     def __init__(
@@ -36,26 +37,24 @@ class ImagePipeline(Pipeline):
         feed: Feed,
         order: Order,
         *,
-        device: str,
-        device_id: int | None = None,
+        device_id: int | None,
         num_threads: int | None = None,
         prefetch: int = 2,
+        finished: bool = True,
         **options: Any,
     ) -> None:
-        number = gpu_number(device, device_id)
-        gpu = number is not None
         super().__init__(
             batch_size=order.batch_size,
             num_threads=num_threads or default_threads(),
-            device_id=number,
+            device_id=device_id,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
             exec_dynamic=True,  # batches are handed out without a copy
             **options,
         )
         self.feed, self.order = feed, order
-        self._gpu = gpu
-        feed.order = order
+        self._gpu = device_id is not None
+        feed.order, feed.finished = order, finished
         reader = {}
         if isinstance(feed.source, Records):
             self._scratch = tempfile.TemporaryDirectory()  # until the pipeline goes
@@ -63,13 +62,15 @@ class ImagePipeline(Pipeline):
             reader = {name: getattr(order, name) for name in names}
             reader["scratch"] = Path(self._scratch.name)
         with self:
-            self.set_outputs(*feed.define(gpu, reader))
+            self.set_outputs(*feed.define(self._gpu, reader))
 
     def build(self) -> None:
         if self._built:
             return
-        if self._gpu and not gpu_found():
-            raise ValueError("device='cuda' needs an NVIDIA GPU and CuPy: take device='cpu'")
+        has_node = self.feed.node is not None and self.feed.finished
+        if self._gpu and not (gpu_found() if has_node else torch.cuda.is_available()):
+            needed = "an NVIDIA GPU and CuPy" if has_node else "an NVIDIA GPU"
+            raise ValueError(f"device='cuda' needs {needed}: take device='cpu'")
         super().build()
         if isinstance(self.feed.source, Records):
             samples = super().reader_meta(READER)["epoch_size"]
@@ -88,6 +89,14 @@ class ImagePipeline(Pipeline):
         if name is not None:
             return meta["epoch_size_padded"]
         return {reader: each["epoch_size_padded"] for reader, each in meta.items()}
+
+    def torch_stream(self) -> Any:
+        """Return the stream on which torch takes the outputs: DALI then waits for it, not we.
+
+        DALI reuses the memory of outputs in the order of their stream, so torch may still read
+        them when they are released.
+        """
+        return torch.cuda.current_stream(self.device_id) if self._gpu else None
 
     # DALI's own `run` and its iterators all come by one of these two.
 
@@ -165,8 +174,6 @@ def own_gpu() -> int:
     The rank comes first: before `torch.cuda.set_device` torch's current GPU is 0 on all ranks. A
     rank that sees fewer GPUs than there are ranks was given its own by CUDA_VISIBLE_DEVICES.
     """
-    import torch
-
     rank, count = torchrun.local_rank(), torch.cuda.device_count()
     if torchrun.launched() and (rank < count or count == 0):
         return rank

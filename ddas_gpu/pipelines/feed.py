@@ -41,6 +41,9 @@ class Feed(ABC):
     source: Any
     transform: Any
     advice: str  # what to do about unreadable files
+    # Whether the DALI graph applies the policy and normalises; else `pack` does, in one pass on
+    # torch's stream. Set by the pipeline that runs the graph.
+    finished = True
 
     def __init__(
         self,
@@ -76,6 +79,10 @@ class Feed(ABC):
         if self.node is not None:
             self.node.drawn.append(drawn)
         return tuple(given[name] for name in self.names)
+
+    def next_drawn(self) -> Any:
+        """Return what was drawn for the next batch of the graph, if its policy comes after it."""
+        return None if self.node is None else self.node.drawn.popleft()
 
     def draw_policies(self, epoch: int, samples: np.ndarray) -> DrawnPolicies:
         """Draw the policy of each sample."""
@@ -150,7 +157,7 @@ class LabelFeed(Feed):
         if self.training and not isinstance(self.source, ImageArrays):
             names += ("crops" if self.transform.crop == "resized" else "shifts",)
             names += ("flips",) if self.transform.flip else ()
-        if self._cuts and not self.clean:
+        if self._cuts and not self.clean and self.finished:
             names += ("holes",)
         return names
 
@@ -209,7 +216,10 @@ class LabelFeed(Feed):
         images = as_tensor(outputs[0])
         if self.clean:
             return self.clean_batch(images, epoch, samples)
-        return Batch(images, as_tensor(outputs[1])[:, 0].to(images.device, torch.int64))
+        labels = as_tensor(outputs[1])[:, 0].long()
+        if self.finished:
+            return Batch(images, labels)
+        return self.model_batch(images, labels, self.next_drawn(), self.holes(epoch, samples))
 
     def model_batch(
         self,
