@@ -8,8 +8,21 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 (VERSION,) = re.findall(r'__version__ = "(.+?)"', (ROOT / "ddas_gpu/__init__.py").read_text())
 
-CUDA12 = ["cupy-cuda12x>=13", "nvidia-cuda-nvrtc-cu12>=12.3", "nvidia-dali-cuda120>=1.44"]
-CUDA13 = ["cupy-cuda13x>=13.6", "nvidia-cuda-nvrtc>=13,<14", "nvidia-dali-cuda130>=1.52"]
+# CuPy compiles the kernels when they are first used. It looks for the headers of the CUDA runtime
+# package even though the kernels include none, from 14.1 on whatever minor version they have. The
+# oldest DALI is the one that tests/pipelines was run with (CONTRIBUTING.md, "The oldest DALI").
+CUDA12 = [
+    "cupy-cuda12x>=14.1",
+    "nvidia-cuda-nvrtc-cu12>=12.3",
+    "nvidia-cuda-runtime-cu12>=12.3",
+    "nvidia-dali-cuda120>=2.2",
+]
+CUDA13 = [
+    "cupy-cuda13x>=14.1",
+    "nvidia-cuda-nvrtc>=13,<14",
+    "nvidia-cuda-runtime>=13,<14",
+    "nvidia-dali-cuda130>=2.2",
+]
 # pycocotools computes mAP; safetensors reads backbone weights in that format.
 COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
 # SciPy reads the .mat files of SVHN and of ImageNet's devkit.

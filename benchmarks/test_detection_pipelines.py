@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import oracle
 import pytest
 import torch
 from test_pipelines import DALI_DEVICES, MANY, THREADS, DaliWay, LoaderWay, compare, even_schedule
@@ -16,7 +17,7 @@ from torch.utils.data import Dataset
 from ddas_gpu import SearchSpace, detection_pipeline
 from ddas_gpu.data.coco import Annotated, open_coco
 from ddas_gpu.data.decoding import resized
-from ddas_gpu.ops.box_policies import plan_boxes, with_pillow
+from ddas_gpu.ops.box_policies import plan_boxes
 from ddas_gpu.pipelines.box_feed import flipped_boxes, padded, resized_boxes
 from ddas_gpu.pipelines.pixels import normalise_and_pad
 from ddas_gpu.pipelines.transform import IMAGENET_MEAN, IMAGENET_STD, Resize, open_resize
@@ -84,5 +85,5 @@ class PillowBoxes(Dataset):
         policy = [[random.randrange(len(self.space)) for _ in range(self.space.depth)]]
         seed = random.getrandbits(60)
         plans = plan_boxes([image.shape[:2]], [boxes], [labels], policy, self.space, seed)
-        image = with_pillow(np.ascontiguousarray(image), plans.steps[0], self.space.fill)
+        image = oracle.run_steps(np.ascontiguousarray(image), plans.steps[0], self.space.fill)
         return image, plans.boxes[0], plans.labels[0]

@@ -5,5 +5,5 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1)
 augment_parts(const Picture* pictures, const Chain* chains, const Task* tasks, const byte* sources,
               byte* targets, byte* scratches) {
     __shared__ Shared shared;
-    run_chain<true>({pictures, chains, tasks, sources, targets, scratches}, shared);
+    run_chain<true, true>({pictures, chains, tasks, sources, targets, scratches}, shared);
 }

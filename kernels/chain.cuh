@@ -12,9 +12,11 @@ PIXEL void run_in_place(const Task* task, byte* image, int pitch, byte* spare, S
     copy({task, spare, 3 * width, place, pitch, height, width});
 }
 
-// `with_parts`: some tasks are on rectangles. That needs more registers, hence a second kernel.
-template <bool with_parts>
-PIXEL void run_chain(const Batch& batch, Shared& shared) {
+// Returns the job of copying the result. `with_parts`: some tasks are on rectangles; that needs more
+// registers, hence other kernels. `to_target`: the result must be in the target; else the result of a
+// chain of nothing is the source itself.
+template <bool with_parts, bool to_target>
+PIXEL Job run_chain(const Batch& batch, Shared& shared) {
     Job job = first_job(batch);
     byte* const target = job.out;
     byte* const scratch = batch.scratches + batch.pictures[blockIdx.x].scratch;
@@ -28,7 +30,7 @@ PIXEL void run_chain(const Batch& batch, Shared& shared) {
         job.in = job.out;
         job.pitch = job.out_pitch;
     };
-    if (passes.copy_first) {
+    if (passes.copy_first && (to_target || passes.parts)) {
         begin_pass();
         copy(job);
         end_pass();
@@ -44,4 +46,5 @@ PIXEL void run_chain(const Batch& batch, Shared& shared) {
         }
         end_pass();
     }
+    return job;
 }

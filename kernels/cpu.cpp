@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cpu_filters.h"
+#include "cpu_inputs.h"
 #include "cpu_places.h"
 #include "cpu_threads.h"
 #include "cpu_tones.h"
@@ -58,16 +59,18 @@ private:
     std::int64_t size = 0;
 };
 
-void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, Scratch& memory) {
+// Runs a chain. `memory(two)` gives the places of the target and, if `two`, of scratch memory. Unless it
+// `must_copy`, the result of a chain of nothing is the source itself. Returns the result.
+template <class Memory>
+Source run_chain(const Picture& picture, const Chain& chain, const Batch& batch, bool must_copy,
+                 Memory memory) {
     const Task* task = batch.tasks + chain.first;
     const Task* const end = task + chain.count;
     const int row = 3 * picture.width;
     Passes passes = passes_of(task, chain.count);
-    byte* const target = batch.targets + picture.target;
-    byte* const scratch = passes.count > 1 || passes.parts
-                              ? memory.of(std::int64_t(row) * picture.height)
-                              : nullptr;
     Source in{batch.sources + picture.source, picture.source_pitch};
+    if (passes.copy_first && !passes.parts && !must_copy) return in;
+    const auto [target, scratch] = memory(passes.count > 1 || passes.parts);
     byte* image = nullptr;  // the result of the last pass
     auto pass = [&](const Task& task) {
         // Passes alternate between target and scratch; the last one writes the target.
@@ -85,35 +88,64 @@ void run_chain(const Picture& picture, const Chain& chain, const Batch& batch, S
         else
             pass(*task);
     }
+    return in;
 }
+
+struct Places {
+    byte *target, *scratch;
+};
 
 struct Images : Work {  // of one call; each thread takes the next image
     Batch batch;
+    const Inputs* inputs;  // or null: the images themselves are the result
     std::int64_t count;
     std::atomic<std::int64_t> next{0}, done{0};
 
-    Images(const Batch& batch, std::int64_t count) : batch(batch), count(count) {}
+    Images(const Batch& batch, const Inputs* inputs, std::int64_t count)
+        : batch(batch), inputs(inputs), count(count) {}
 
     void run_part() override {
-        Scratch scratch;
-        for (std::int64_t i; (i = next++) < count; ++done)
-            run_chain(batch.pictures[i], batch.chains[i], batch, scratch);
+        Scratch memory;
+        for (std::int64_t i; (i = next++) < count; ++done) {
+            const Picture& picture = batch.pictures[i];
+            const std::int64_t bytes = 3 * std::int64_t(picture.height) * picture.width;
+            auto places = [&](bool two) -> Places {
+                if (!inputs)
+                    return {batch.targets + picture.target, two ? memory.of(bytes) : nullptr};
+                byte* both = memory.of(2 * bytes);
+                return {both, both + bytes};
+            };
+            Source result = run_chain(picture, batch.chains[i], batch, !inputs, places);
+            if (inputs) write_inputs(result, picture, *inputs, i);
+        }
     }
 };
+
+// Runs all images on this thread and its helpers.
+void run_all(const Batch& batch, const Inputs* inputs, std::int64_t count, int threads) {
+    // Waking a helper takes some microseconds: less work than this is faster on one thread.
+    constexpr std::int64_t bytes_per_helper = 1 << 18;
+    auto images = std::make_shared<Images>(batch, inputs, count);
+    std::int64_t bytes = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+        bytes += 3 * std::int64_t(batch.pictures[i].height) * batch.pictures[i].width;
+    std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_per_helper});
+    if (helpers > 0) Helpers::ours().call(images, helpers);
+    images->run_part();
+    while (images->done < count) std::this_thread::yield();  // until helpers finish their images
+}
 
 }  // namespace
 
 extern "C" void ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
                              const byte* sources, byte* targets, std::int64_t count, int threads) {
-    // Waking a helper takes some microseconds: less work than this is faster on one thread.
-    constexpr std::int64_t bytes_per_helper = 1 << 18;
-    auto images = std::make_shared<Images>(
-        Batch{pictures, chains, tasks, sources, targets, nullptr}, count);
-    std::int64_t bytes = 0;
-    for (std::int64_t i = 0; i < count; ++i)
-        bytes += 3 * std::int64_t(pictures[i].height) * pictures[i].width;
-    std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_per_helper});
-    if (helpers > 0) Helpers::ours().call(images, helpers);
-    images->run_part();
-    while (images->done < count) std::this_thread::yield();  // until helpers finish their images
+    run_all({pictures, chains, tasks, sources, targets, nullptr}, nullptr, count, threads);
+}
+
+extern "C" void ddas_inputs(const Picture* pictures, const Chain* chains, const Task* tasks,
+                            const byte* sources, const Hole* holes, const void* table, void* out,
+                            int height, int width, int planar, int word_bytes, std::int64_t count,
+                            int threads) {
+    Inputs inputs{holes, table, out, height, width, planar, word_bytes};
+    run_all({pictures, chains, tasks, sources, nullptr, nullptr}, &inputs, count, threads);
 }

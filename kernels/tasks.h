@@ -34,7 +34,27 @@ struct Batch {
     byte* scratches;
 };
 
-static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 8,
+struct Hole {  // a rectangle that is 0 in the model's input; right and bottom are excluded
+    int left, top, right, bottom;
+};
+
+struct Inputs {  // how the images of a batch become the input of a model
+    const Hole* holes;  // one per picture
+    const void* table;  // the model's number for each byte of each channel: 3 x 256 words
+    void* out;          // the pictures one after the other
+    int height, width;  // of each; at least those of the picture, to the right and below are zeros
+    int planar;         // 1: (3, height, width); 0: (height, width, 3)
+    int word_bytes;     // 4: float32; 2: float16 or bfloat16
+};
+
+// Returns whether a pixel of the model's input comes from the picture; else it is 0.
+PIXEL bool is_visible(int x, int y, int height, int width, const Hole& hole) {
+    bool in_hole = x >= hole.left && x < hole.right && y >= hole.top && y < hole.bottom;
+    return x < width && y < height && !in_hole;
+}
+
+static_assert(sizeof(Task) == 60 && sizeof(Picture) == 40 && sizeof(Chain) == 8 &&
+                  sizeof(Hole) == 16,
               "must match the records of ddas_gpu/ops/records.py");
 
 // How often a chain writes the whole image; rectangles are changed in place. An image is copied first

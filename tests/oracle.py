@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ddas_gpu.ops.box_policies import BoxStep
+from ddas_gpu.ops.declare import CUTOUT
 from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.ops.table import OPS, Argument, Op, PixelScale
@@ -18,12 +20,17 @@ LEVELS = range(31)
 
 
 def with_pillow(
-    image: np.ndarray, op: Op, argument: Argument, centre: Sequence[int] | None = None
+    image: np.ndarray,
+    op: Op,
+    argument: Argument,
+    centre: Sequence[int] | None = None,
+    fill: int = 0,
 ) -> np.ndarray:
     arguments = [] if argument is None else [argument]
     if op.centred:
         arguments.append(tuple(int(v) for v in centre))
-    return np.asarray(op.pillow(Image.fromarray(image), *arguments))
+    filling = {"fill": fill} if op.fills else {}
+    return np.asarray(op.pillow(Image.fromarray(image), *arguments, **filling))
 
 
 def apply_op(images: Sequence[np.ndarray], op: Op, argument: Argument, seed: int = 0) -> list:
@@ -46,9 +53,35 @@ def augment(
                 op, argument = OPS[steps[choice][0]], steps[choice][1]
                 if op.signed and draws.negative[i, stage]:
                     argument = -argument
-                image = with_pillow(image, op, argument, draws.centre(*image.shape[:2])[i, stage])
+                centre = draws.centre(*image.shape[:2])[i, stage]
+                image = with_pillow(image, op, argument, centre, space.fill)
         results.append(image)
     return results
+
+
+def run_steps(image: np.ndarray, steps: Sequence[BoxStep], fill: int) -> np.ndarray:
+    """The steps of `plan_boxes` for one image."""
+    picture = Image.fromarray(np.asarray(image))
+    for op, argument, position, region in steps:
+        left, top, width, height = region or (0, 0, *picture.size)
+        part = picture.crop((left, top, left + width, top + height))
+        picture.paste(_apply_step(op, part, argument, position, fill), (left, top))
+    return np.array(picture)
+
+
+def _apply_step(
+    op: Op, part: Image.Image, argument: Argument, position: np.ndarray, fill: int
+) -> Image.Image:
+    width, height = part.size
+    if op.primitive is CUTOUT:
+        cut_width, cut_height = op.numbers(argument, height, width).ints
+        left = (int(position[0]) * width >> 32) - cut_width // 2
+        top = (int(position[1]) * height >> 32) - cut_height // 2
+        if cut_width and cut_height:  # Pillow refuses an empty box
+            part.paste((fill,) * 3, (left, top, left + cut_width, top + cut_height))
+        return part
+    arguments = () if argument is None else (argument,)
+    return op.pillow(part, *arguments, **({"fill": fill} if op.fills else {}))
 
 
 def arguments_of(op: Op, scale: PixelScale = PixelScale()) -> list[Argument]:

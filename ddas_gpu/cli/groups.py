@@ -89,9 +89,11 @@ class RunSettings:
     resume: bool = False
     """Continue the run in --out from its last checkpoint, with its settings."""
     seed: int = 0
-    """The same seed gives the same result."""
+    """The same seed gives the same result; on a GPU only with --deterministic."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto is a GPU if there is one."""
+    deterministic: bool = False
+    """On a GPU: repeatable algorithms only, and no TF32; slower."""
     threads: int | None = None
     """CPU threads; without this all available cores, with torchrun an even share of them."""
     checkpoint_seconds: float = 60.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ddas_gpu.cli.settings import Own
 from ddas_gpu.cli.shell import prepare
 from ddas_gpu.distributed import torchrun
+from ddas_gpu.tasks.facts import FACTS
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,7 @@ def settings_of_run(folder: Path, command: str, name: str, kind: type[Own]) -> O
 
 def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], Job]) -> int:
     """Build a job, and only then touch the run folder; run it; return the exit code."""
-    device = prepare(settings.run)
+    device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
     # Everything below needs torch, which takes seconds to import.
     from ddas_gpu.distributed.agreement import require_same_start
     from ddas_gpu.distributed.ranks import joined

@@ -58,24 +58,55 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def prepare(run: RunSettings) -> torch.device:
-    """Set the threads and find the device; this imports torch."""
+def prepare(run: RunSettings, fixed_shapes: bool) -> torch.device:
+    """Set the threads, find the device and decide how repeatable it is; this imports torch.
+
+    fixed_shapes: whether the network gets batches of one shape.
+    """
     # By default torch's threads spin while they wait for each other. That can be faster on idle
     # cores, but on shared ones it can cost many times the work itself, so they sleep unless the
     # user has set the variable. OpenMP reads it once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if run.deterministic:
+        # cuBLAS reads it when it is first used; of the two values torch accepts, the faster one.
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 
     from ddas_gpu import ops
+    from ddas_gpu.ops.backends import tell
 
     threads = run.threads or max(1, len(os.sched_getaffinity(0)) // torchrun.local_count())
     torch.set_num_threads(threads)
     ops.set_num_threads(threads)
-    found = torch.cuda.is_available()
-    if run.device == "cuda" and not found:
-        raise ValueError("--device cuda, but torch finds no CUDA GPU here: use --device cpu")
-    if not found or run.device == "cpu":
+    set_determinism(run.deterministic, fixed_shapes)
+    device = find_device(run.device)
+    if device.type == "cpu":
         keep_freed_memory()
+    tell(device.type, print_once)
+    return device
+
+
+def set_determinism(deterministic: bool, fixed_shapes: bool) -> None:
+    """Make torch choose algorithms by their repeatability, or by their speed."""
+    import torch
+
+    torch.use_deterministic_algorithms(deterministic)
+    # With it on, cuDNN measures its algorithms at each new shape and takes the fastest.
+    torch.backends.cudnn.benchmark = fixed_shapes and not deterministic
+    if deterministic:
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def find_device(wanted: str) -> torch.device:
+    """Return the device of this process, and make it torch's current one under torchrun."""
+    import torch
+
+    found = torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise ValueError("--device cuda, but torch finds no CUDA GPU here: use --device cpu")
+    if not found or wanted == "cpu":
         return torch.device("cpu")
     if not torchrun.launched():
         return torch.device("cuda")
@@ -87,6 +118,12 @@ def prepare(run: RunSettings) -> torch.device:
     device = torch.device("cuda", torchrun.local_rank())
     torch.cuda.set_device(device)
     return device
+
+
+def print_once(message: str) -> None:
+    """Print to stderr, on one rank of a machine."""
+    if torchrun.local_rank() == 0:
+        print(message, file=sys.stderr, flush=True)
 
 
 def keep_freed_memory() -> None:

@@ -40,7 +40,7 @@ def run(file: Path | None) -> int:
     start = time.perf_counter()
     from ddas_gpu.cli import groups, shell
 
-    shell.prepare(groups.RunSettings())  # the threads of searches and trainings
+    shell.prepare(groups.RunSettings(), fixed_shapes=True)  # the threads of searches and trainings
     from ddas_gpu.doctor import printing
     from ddas_gpu.doctor.checks import all_checks
     from ddas_gpu.files import write_atomically

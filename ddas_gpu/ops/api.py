@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.backends import choose_backend
 from ddas_gpu.ops.op_draws import NOTHING_DRAWN, Draws, draw
 from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace
-
-BACKENDS = ("auto", "cuda", "cpu", "kornia")
 
 
 def apply_op(
@@ -67,13 +64,25 @@ def augment(
     images in the data set, by default 0, 1, …
     """
     source = arrays.read(images)
+    request = request_of(source, policy, space, seed, samples)
+    out = arrays.empty_like(images) if out is None else out
+    _run(source, out, request, backend)
+    return out
+
+
+def request_of(
+    source: Batch,
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int,
+    samples: Sequence[int] | np.ndarray | None,
+) -> Request:
+    """Return what `augment` asks for."""
     policies = check_policies(policy, space)
     if policies.ndim == 2 and len(policies) != len(source):
         raise ValueError(f"{len(policies)} policies for {len(source)} images: give one per image")
     draws = draw(seed, check_samples(samples, len(source)), policies.shape[-1])
-    out = arrays.empty_like(images) if out is None else out
-    _run(source, out, Request(steps_of(space), np.atleast_2d(policies), draws, space.fill), backend)
-    return out
+    return Request(steps_of(space), np.atleast_2d(policies), draws, space.fill)
 
 
 def versions(
@@ -152,52 +161,26 @@ def check_samples(samples: Sequence[int] | np.ndarray | None, count: int) -> np.
 
 def _run(source: Batch, out: Images, request: Request, backend: str) -> None:
     chains = chains_for(request, source.sizes, len(source))  # raises if an op is not defined
-    if choose_backend(backend, source) == "kornia":
+    if choose_backend(backend, source.device[0]) == "kornia":
         from ddas_gpu.ops import fallback
 
-        fallback.run(source, _target(source, out), request)
+        fallback.run(source, target_of(source, out), request)
     else:
         run_chains(source, out, chains, backend)
 
 
 def run_chains(source: Batch, out: Images, chains: Chains, backend: str) -> None:
     """Run the tasks on the kernels, from the source to `out`."""
-    target = _target(source, out)
+    target = target_of(source, out)
     pictures = pictures_for(source.layout, target.layout)
-    if choose_backend(backend, source) == "cpu":
+    if choose_backend(backend, source.device[0]) == "cpu":
         native.run(pictures, chains, source.address, target.address)
     else:
         cuda.run(pictures, chains, source, target)
 
 
-def _target(source: Batch, out: Images) -> Batch:
+def target_of(source: Batch, out: Images) -> Batch:
+    """Return where to write, checked against the source."""
     target = arrays.read(out, "out", writable=True)
     arrays.check_target(target, source)
     return target
-
-
-def choose_backend(backend: str, batch: Batch) -> str:
-    """Return the back end to run; "auto" depends on the device of the images."""
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
-    place = batch.device[0]
-    if backend == "auto":
-        return "cuda" if place == "cuda" else "cpu" if native_works() else "kornia"
-    if backend in ("cpu", "cuda") and backend != place:
-        raise ValueError(f"backend {backend!r} cannot reach images on {place!r}: move them first")
-    return backend
-
-
-@lru_cache(maxsize=1)
-def native_works() -> bool:
-    try:
-        native.library()
-    except native.NoCompiler as problem:
-        warnings.warn(
-            f"ddas_gpu falls back to PyTorch, which is slower, because its CPU kernels cannot be "
-            f"built: {problem}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return False
-    return True

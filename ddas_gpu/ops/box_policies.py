@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from ddas_gpu.ops import arrays
-from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains
+from ddas_gpu.ops.api import check_policies, check_samples, run_chains, target_of
 from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.backends import choose_backend
 from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.declare import CUTOUT, AffineMatrix, Argument, Op
+from ddas_gpu.ops.declare import AffineMatrix, Argument, Op
 from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
 
@@ -65,7 +65,7 @@ def augment_boxes(
     images = list(images)
     source, out = arrays.read(images), arrays.empty_like(images)
     plans = plan_boxes(source.size_list(), boxes, labels, policy, space, seed, samples=samples)
-    _run_steps(images, source, out, plans.steps, space.fill, backend)
+    _run_steps(source, out, plans.steps, space.fill, backend)
     return out, plans.boxes, plans.labels
 
 
@@ -107,22 +107,21 @@ def run_steps(
     """Run the steps of `plan_boxes` on the pixels: one list of steps per image."""
     images = list(images)
     out = arrays.empty_like(images) if out is None else out
-    _run_steps(images, arrays.read(images), out, batch, fill, "auto")
+    _run_steps(arrays.read(images), out, batch, fill, "auto")
     return out
 
 
 def _run_steps(
-    images: list[Images],
     source: Batch,
     out: list[Images],
     batch: list[list[BoxStep]],
     fill: int,
     backend: str,
 ) -> None:
-    if choose_backend(backend, source) == "kornia":
-        # The torch back end has no ops on rectangles.
-        for image, result, steps in zip(images, out, batch, strict=True):
-            np.asarray(result)[...] = with_pillow(image, steps, fill)
+    if choose_backend(backend, source.device[0]) == "kornia":
+        from ddas_gpu.ops import fallback
+
+        fallback.run_steps(source, target_of(source, out), batch, fill)
     else:
         run_chains(source, out, chains_of(batch, source.size_list(), fill), backend)
 
@@ -227,31 +226,6 @@ def chains_of(batch: list[list[BoxStep]], sizes: Sequence[tuple[int, int]], fill
             records.append((op.primitive.code, numbers.factor, ints, tuple(position), place, fill))
     counts = np.array([len(steps) for steps in batch])
     return Chains(Records(np.array(records, TASK)), shares_of(counts, len(counts)))
-
-
-def with_pillow(image: np.ndarray, steps: list[BoxStep], fill: int) -> np.ndarray:
-    """Run the steps of one image with Pillow."""
-    picture = Image.fromarray(np.asarray(image))
-    for op, argument, position, region in steps:
-        left, top, width, height = region or (0, 0, *picture.size)
-        part = picture.crop((left, top, left + width, top + height))
-        picture.paste(_apply(op, part, argument, position, fill), (left, top))
-    return np.array(picture)
-
-
-def _apply(
-    op: Op, part: Image.Image, argument: Argument, position: np.ndarray, fill: int
-) -> Image.Image:
-    width, height = part.size
-    if op.primitive is CUTOUT:
-        cut_width, cut_height = op.numbers(argument, height, width).ints
-        left = (int(position[0]) * width >> 32) - cut_width // 2
-        top = (int(position[1]) * height >> 32) - cut_height // 2
-        if cut_width and cut_height:  # Pillow refuses an empty box
-            part.paste((fill,) * 3, (left, top, left + cut_width, top + cut_height))
-        return part
-    arguments = () if argument is None else (argument,)
-    return op.pillow(part, *arguments, **({"fill": fill} if op.fills else {}))
 
 
 def _check_boxes(

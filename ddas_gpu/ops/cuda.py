@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +18,7 @@ import numpy as np
 
 from ddas_gpu.ops import kernel_sources
 from ddas_gpu.ops.declare import PRIMITIVES
-from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Records
+from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Inputs, Records
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Batch
@@ -63,17 +65,38 @@ class CudaTarget:
         name = kernel_for(chains)
         rows = int(pictures.array["height"].max())
         blocks_per_image = -(-rows // ROWS_PER_BLOCK.get(name, rows))
-        # The pictures first: only they need an alignment of 8 bytes.
-        records = [
-            np.ravel(part.array).view(np.uint8) for part in (pictures, chains.shares, chains.tasks)
-        ]
-        address = self.kernels.upload(np.concatenate(records))
-        places = (address, address + len(records[0]), address + len(records[0]) + len(records[1]))
+        records = self._upload(pictures, chains.shares, chains.tasks)
         needs_scratch = name == "augment_parts" or chains.shares.array[:, 1].max() > 1
         scratches = self._scratch(pictures) if needs_scratch else 0
-        args = (*places, source, target, scratches)
+        args = (*records, source, target, scratches)
         grid = (len(pictures), blocks_per_image, 1)
         self.kernels.launch(name, grid, BLOCK, tuple(map(np.uint64, args)))
+
+    def run_inputs(self, pictures: Records, chains: Chains, source: int, inputs: Inputs) -> None:
+        """Run the chain of every picture, and write the input of a model."""
+        if len(pictures) == 0:
+            return
+        parts = has_parts(chains)
+        *records, holes, table = self._upload(
+            pictures, chains.shares, chains.tasks, inputs.holes, inputs.table
+        )
+        stages = int(chains.shares.array[:, 1].max())
+        targets = self._scratch(pictures) if stages else 0
+        scratches = self._scratch(pictures) if stages > 1 or parts else 0
+        args = (*records, source, targets, scratches, holes, table, inputs.out)
+        self.kernels.launch(
+            "inputs_parts" if parts else "inputs",
+            (len(pictures), 1, 1),
+            BLOCK,
+            (*map(np.uint64, args), *map(np.int32, inputs.numbers)),
+        )
+
+    def _upload(self, pictures: Records, *others: Records) -> list[int]:
+        """Upload records in one copy and return their addresses."""
+        # The pictures first: only they need an alignment of 8 bytes.
+        parts = [np.ravel(part.array).view(np.uint8) for part in (pictures, *others)]
+        begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
+        return (self.kernels.upload(np.concatenate(parts)) + begins).tolist()
 
     def _scratch(self, pictures: Records) -> int:
         """Allocate scratch memory of the size of the target: passes alternate between the two."""
@@ -83,11 +106,16 @@ class CudaTarget:
         )
 
 
+def has_parts(chains: Chains) -> bool:
+    """Return whether some tasks are on rectangles."""
+    return bool(chains.tasks.array.ravel().view(TASK)["region"][:, 2].any())
+
+
 def kernel_for(chains: Chains) -> str:
     """Return the name of the kernel for this batch."""
-    tasks, counts = chains.tasks.array.ravel().view(TASK), chains.shares.array[:, 1]
-    if tasks["region"][:, 2].any():
+    if has_parts(chains):
         return "augment_parts"
+    tasks, counts = chains.tasks.array.ravel().view(TASK), chains.shares.array[:, 1]
     if (counts == 1).all() and (tasks["primitive"] == tasks["primitive"][0]).all():
         return OWN_KERNELS.get(int(tasks["primitive"][0]), "augment")
     return "augment"
@@ -99,6 +127,19 @@ class DeviceError(OSError):
 
 def run(pictures: Records, chains: Chains, source: Batch, target: Batch) -> None:
     """Run on the device of the images, on the current stream of their library."""
+    with target_of(source) as device:
+        device.run(pictures, chains, source.address, target.address)
+
+
+def run_inputs(pictures: Records, chains: Chains, source: Batch, inputs: Inputs) -> None:
+    """Run, and write the input of a model, where `run` does."""
+    with target_of(source) as device:
+        device.run_inputs(pictures, chains, source.address, inputs)
+
+
+@contextmanager
+def target_of(source: Batch) -> Iterator[CudaTarget]:
+    """Enter the device of the images and the current stream of their library."""
     import cupy
 
     device = source.device[1]
@@ -106,11 +147,11 @@ def run(pictures: Records, chains: Chains, source: Batch, target: Batch) -> None
     stream = _torch_stream(device) if from_torch else cupy.cuda.get_current_stream(device)
     try:
         with cupy.cuda.Device(device), stream:
-            CudaTarget(CupyKernels(stream)).run(pictures, chains, source.address, target.address)
+            yield CudaTarget(CupyKernels(stream))
     except MemoryError as error:
         raise DeviceError(
-            f"GPU {device} is out of memory with a batch of {len(pictures)} images: "
-            "use a smaller --batch-size"
+            f"GPU {device} is out of memory with a batch of {len(source)} images: "
+            "use a smaller --batch-size or, in a search, a smaller --memory"
         ) from error
 
 
@@ -186,11 +227,12 @@ def function(name: str) -> Any:
 
     try:
         return module(name).get_function(name)
-    except cupy.cuda.compiler.CompileException as error:
+    except (cupy.cuda.compiler.CompileException, RuntimeError) as error:
+        # A RuntimeError: CuPy finds no NVRTC, no CUDA headers, or a driver that is too old.
         log = " ".join(str(error).split())[:300]
         raise DeviceError(
-            f"NVRTC cannot compile kernels/{name}.cu; CuPy and its CUDA headers must fit the "
-            f"driver, as installed by pip install ddas_gpu[cuda12] or [cuda13]: {log}"
+            f"CuPy cannot compile kernels/{name}.cu; it, NVRTC and the CUDA headers must fit the "
+            f"driver, as installed by pip install 'ddas_gpu[cuda12]' or [cuda13]: {log}"
         ) from error
 
 

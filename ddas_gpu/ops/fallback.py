@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ddas_gpu.ops.arrays import Batch
-from ddas_gpu.ops.kornia import apply_uint8
+from ddas_gpu.ops.kornia.calls import run_op
 from ddas_gpu.ops.op_draws import Draws
 from ddas_gpu.ops.records import Request, Step, one_size
 from ddas_gpu.ops.table import find
 
+if TYPE_CHECKING:
+    from ddas_gpu.ops.box_policies import BoxStep
+
 
 def run(source: Batch, target: Batch, request: Request) -> None:
     """Run a request; images of one size that share an op are processed together."""
-    if request.fill:
-        raise ValueError(f"the torch back end fills with 0 only, not with {request.fill}")
     images, results = _images(source), _images(target)
     policies, negative, position = (
         np.broadcast_to(field, (len(source), *field.shape[1:]))
@@ -30,13 +31,17 @@ def run(source: Batch, target: Batch, request: Request) -> None:
         batch = torch.stack([images[i % len(images)] for i in chosen])
         for stage in range(policies.shape[1]):
             draws = Draws(negative[chosen, stage], position[chosen, stage])
-            _run_stage(batch, request.steps, policies[chosen, stage], draws)
+            _run_stage(batch, request.steps, policies[chosen, stage], draws, request.fill)
         for i, result in zip(chosen, batch, strict=True):
             results[i].copy_(result)
 
 
 def _run_stage(
-    batch: torch.Tensor, steps: tuple[Step, ...], choices: np.ndarray, draws: Draws
+    batch: torch.Tensor,
+    steps: tuple[Step, ...],
+    choices: np.ndarray,
+    draws: Draws,
+    fill: int,
 ) -> None:
     centres = torch.from_numpy(draws.centre(*batch.shape[1:3]).astype(np.int64)).to(batch.device)
     for choice in np.unique(choices[choices >= 0]):
@@ -44,10 +49,45 @@ def _run_stage(
         members = torch.from_numpy(np.flatnonzero(choices == choice)).to(batch.device)
         op = find(name)
         if op.signed:
-            signs = np.where(draws.negative[choices == choice], -1.0, 1.0)
-            argument = torch.from_numpy(argument * signs).to(batch.device)
+            argument = np.where(draws.negative[choices == choice], -argument, argument).tolist()
         places = centres[members] if op.centred else None
-        batch[members] = apply_uint8(batch[members], name, argument, places)
+        batch[members] = run_op(batch[members], op, argument, places, fill)
+
+
+def run_steps(source: Batch, target: Batch, batch: list[list[BoxStep]], fill: int) -> None:
+    """Run the steps of `plan_boxes`, image by image."""
+    for image, result, steps in zip(_images(source), _images(target), batch, strict=True):
+        result.copy_(image)
+        for op, argument, position, region in steps:
+            height, width = image.shape[:2]
+            left, top, width, height = region or (0, 0, width, height)
+            part = result[top : top + height, left : left + width]
+            centre = None
+            if op.centred:
+                drawn = Draws(np.zeros(1, bool), position[None])
+                centre = torch.from_numpy(drawn.centre(height, width).astype(np.int64))
+            part.copy_(run_op(part[None], op, argument, centre, fill)[0])
+
+
+def write_inputs(
+    images: torch.Tensor | list[torch.Tensor],
+    out: torch.Tensor,
+    table: torch.Tensor,
+    holes: np.ndarray,
+) -> None:
+    """Write images (H, W, 3) as the input of a model, out (B, H', W', 3), with 0 around them.
+
+    table: (3, 256), the value of each byte in each channel. holes: (B, 4), what becomes 0: left,
+    top, right, bottom.
+    """
+    out.zero_()
+    table, channel = table.to(out.device), torch.arange(3, device=out.device)
+    for place, image, (left, top, right, bottom) in zip(
+        out, images, holes.clip(0).tolist(), strict=True
+    ):
+        height, width = image.shape[:2]
+        place[:height, :width] = table[channel, image.long()]
+        place[top:bottom, left:right] = 0
 
 
 def _images(batch: Batch) -> list[torch.Tensor]:

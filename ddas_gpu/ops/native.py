@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ddas_gpu.ops import kernel_sources
-from ddas_gpu.ops.records import DEFINITIONS, Chains, Records
+from ddas_gpu.ops.records import DEFINITIONS, Chains, Inputs, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
@@ -50,6 +50,22 @@ def run(pictures: Records, chains: Chains, source: int, target: int) -> None:
     )
 
 
+def run_inputs(pictures: Records, chains: Chains, source: int, inputs: Inputs) -> None:
+    """Run the chain of every picture, and write the input of a model."""
+    library().ddas_inputs(
+        pictures.address,
+        chains.shares.address,
+        chains.tasks.address,
+        source,
+        inputs.holes.address,
+        inputs.table.address,
+        inputs.out,
+        *inputs.numbers,
+        len(pictures),
+        get_num_threads(),
+    )
+
+
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """Return the compiled target, or raise NoCompiler if it cannot be built."""
@@ -57,6 +73,9 @@ def library() -> ctypes.CDLL:
     pointer = ctypes.c_void_p
     loaded.ddas_augment.argtypes = (*(5 * [pointer]), ctypes.c_int64, ctypes.c_int)
     loaded.ddas_augment.restype = None
+    numbers = (*(4 * [ctypes.c_int]), ctypes.c_int64, ctypes.c_int)
+    loaded.ddas_inputs.argtypes = (*(7 * [pointer]), *numbers)
+    loaded.ddas_inputs.restype = None
     return loaded
 
 

@@ -128,6 +128,27 @@ class Chains(NamedTuple):
     shares: Records  # int32 (B, 2): the first task and the number of tasks
 
 
+class Inputs(NamedTuple):
+    """How the images of a batch become the input of a model: Inputs in kernels/tasks.h."""
+
+    holes: Records  # int32 (B, 4): left, top, right, bottom; 0 in between
+    table: Records  # (3, 256) words
+    out: int  # the address of the result
+    height: int
+    width: int
+    planar: bool
+    word_bytes: int
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        return self.height, self.width, int(self.planar), self.word_bytes
+
+
+def no_chains(batch: int) -> Chains:
+    """Return chains that do nothing."""
+    return Chains(Records(np.zeros(0, TASK)), shares_of(np.zeros(1, np.int32), batch))
+
+
 def chains_for(request: Request, sizes: Sizes, batch: int) -> Chains:
     """Return the tasks of a request."""
     if request.draws is NOTHING_DRAWN and isinstance(sizes, tuple):
@@ -174,6 +195,13 @@ def _pictures(source: Layout, target: Layout) -> Records:
     pictures["source_pitch"] = source.pitches
     dense = 3 * pictures["height"].astype(np.int64) * widths
     pictures["scratch"] = dense.cumsum() - dense
+    return Records(pictures)
+
+
+def pictures_of_source(source: Layout) -> Records:
+    """Return the PICTURE records of a batch whose target is memory like the scratch memory."""
+    pictures = _pictures(source, source).array
+    pictures["target"] = pictures["scratch"]
     return Records(pictures)
 
 

@@ -15,6 +15,7 @@ import torch
 
 from ddas_gpu.data.coco import Annotated, Coco
 from ddas_gpu.ops.box_policies import BoxStep, plan_boxes
+from ddas_gpu.ops.inputs import padded_inputs
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Feed, as_tensor, paths_for_dali
 from ddas_gpu.pipelines.order import Order
@@ -72,7 +73,7 @@ class BoxFeed(Feed):
     def names(self) -> tuple[str, ...]:
         if self.clean:
             return ("paths", "scaled", "ids")
-        return ("paths", "scaled", "canvas", *TARGETS)
+        return ("paths", "scaled", *(("canvas",) if self.finished else ()), *TARGETS)
 
     @property
     def files(self) -> Sequence[Path]:
@@ -127,11 +128,25 @@ class BoxFeed(Feed):
     def pack(
         self, outputs: Sequence[Any], epoch: int, samples: np.ndarray
     ) -> DetectionBatch | CleanExamples:
+        targets = [as_tensor(output) for output in outputs[1:]]
+        if not self.clean and self.finished:
+            return DetectionBatch(as_tensor(outputs[0]), *targets)
+        images = [torch.from_dlpack(image) for image in outputs[0]]
         if self.clean:
-            clean = [torch.from_dlpack(image) for image in outputs[0]]
-            return self.clean_batch(clean, epoch, samples)
-        images, *targets = map(as_tensor, outputs)
-        return DetectionBatch(images, *(part.to(images.device) for part in targets))
+            return self.clean_batch(images, epoch, samples)
+        return self.model_batch(images, targets, self.next_drawn())
+
+    def model_batch(
+        self,
+        images: list[torch.Tensor],
+        targets: list[torch.Tensor],
+        steps: list[list[BoxStep]] | None,
+    ) -> DetectionBatch:
+        """Return uint8 images (H, W, 3) after the policy, normalised and padded: one pass."""
+        size = common_size([(image.shape[0], image.shape[1]) for image in images])
+        fill = 0 if self.schedule is None else self.schedule.space.fill
+        inputs = padded_inputs(images, self.transform.output, size, steps, fill)
+        return DetectionBatch(inputs, *targets)
 
     def clean_batch(
         self, images: list[torch.Tensor], epoch: int, samples: np.ndarray

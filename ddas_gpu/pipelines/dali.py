@@ -10,22 +10,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from nvidia.dali import Pipeline
 
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.data.sources import Records
+from ddas_gpu.distributed import torchrun
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.readers import READER
 
 DEVICES = ("auto", "cpu", "cuda")
+MOST_THREADS = 8  # by default: each takes 16 MB of a GPU's memory
 
 
 class ImagePipeline(Pipeline):
     """Yields what its feed defines, such as (images, labels); for DALI's iterators its reader is
     called "Reader".
 
-    `order` says how many batches an epoch has and which samples they hold.
+    `order` says how many batches an epoch has and which samples they hold. `device_id` is the
+    number of a GPU, or None for the CPU; `finished` is that of `Feed`.
     """
 
     def __init__(
@@ -33,23 +37,24 @@ class ImagePipeline(Pipeline):
         feed: Feed,
         order: Order,
         *,
-        gpu: bool,
+        device_id: int | None,
         num_threads: int | None = None,
         prefetch: int = 2,
+        finished: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(
             batch_size=order.batch_size,
             num_threads=num_threads or default_threads(),
-            device_id=gpu_number() if gpu else None,
+            device_id=device_id,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
             exec_dynamic=True,  # batches are returned without a copy
             **options,
         )
         self.feed, self.order = feed, order
-        self._gpu = gpu
-        feed.order = order
+        self._gpu = device_id is not None
+        feed.order, feed.finished = order, finished
         reader = {}
         if isinstance(feed.source, Records):
             self._scratch = tempfile.TemporaryDirectory()  # until the pipeline goes
@@ -57,13 +62,15 @@ class ImagePipeline(Pipeline):
             reader = {name: getattr(order, name) for name in names}
             reader["scratch"] = Path(self._scratch.name)
         with self:
-            self.set_outputs(*feed.define(gpu, reader))
+            self.set_outputs(*feed.define(self._gpu, reader))
 
     def build(self) -> None:
         if self._built:
             return
-        if self._gpu and not gpu_found():
-            raise ValueError("device='cuda' needs an NVIDIA GPU and CuPy: take device='cpu'")
+        has_node = self.feed.node is not None and self.feed.finished
+        if self._gpu and not (gpu_found() if has_node else torch.cuda.is_available()):
+            needed = "an NVIDIA GPU and CuPy" if has_node else "an NVIDIA GPU"
+            raise ValueError(f"device='cuda' needs {needed}: take device='cpu'")
         super().build()
         if isinstance(self.feed.source, Records):
             samples = super().reader_meta(READER)["epoch_size"]
@@ -82,6 +89,14 @@ class ImagePipeline(Pipeline):
         if name is not None:
             return meta["epoch_size_padded"]
         return {reader: each["epoch_size_padded"] for reader, each in meta.items()}
+
+    def torch_stream(self) -> Any:
+        """Return the stream on which torch takes the outputs: DALI then waits for it, not we.
+
+        DALI reuses the memory of outputs in the order of their stream, so torch may still read
+        them when they are released.
+        """
+        return torch.cuda.current_stream(self.device_id) if self._gpu else None
 
     # DALI's own `run` and its iterators all come by one of these two.
 
@@ -120,15 +135,28 @@ class ImagePipeline(Pipeline):
 
 
 def default_threads() -> int:
-    """Return this process's share of the cores; torchrun says how many share the machine."""
-    return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    """Return this process's share of the cores, up to MOST_THREADS."""
+    share = len(os.sched_getaffinity(0)) // torchrun.local_count()
+    return max(1, min(share, MOST_THREADS))
 
 
-def on_gpu(device: str) -> bool:
-    """Return whether `device` means a GPU; "gpu", DALI's word, is taken for "cuda"."""
-    if device not in (*DEVICES, "gpu"):
-        raise ValueError(f"device is one of {', '.join(DEVICES)}, not {device!r}")
-    return gpu_found() if device == "auto" else device != "cpu"
+def gpu_number(device: str, device_id: int | None = None) -> int | None:
+    """Return the number of the GPU that `device` means, or None for the CPU.
+
+    device: one of DEVICES, "cuda:1", or DALI's own word "gpu". Without a number it is `device_id`,
+    then this process's GPU under torchrun, then torch's current one.
+    """
+    word, colon, number = device.partition(":")
+    word = "cuda" if word == "gpu" else word
+    if word not in DEVICES or (colon and not (word == "cuda" and number.isdecimal())):
+        raise ValueError(f"device is one of {', '.join(DEVICES)}, or cuda:1 …, not {device!r}")
+    if word == "cpu" or (word == "auto" and not gpu_found()):
+        return None
+    if not colon:
+        return own_gpu() if device_id is None else device_id
+    if device_id not in (None, int(number)):
+        raise ValueError(f"device={device!r} and device_id={device_id} are different GPUs")
+    return int(number)
 
 
 def gpu_found() -> bool:
@@ -140,10 +168,13 @@ def gpu_found() -> bool:
     return bool(cupy.is_available())
 
 
-def gpu_number() -> int:
-    """Return the GPU of this process: torch's current one, else that of its local rank."""
-    import torch
+def own_gpu() -> int:
+    """Return the GPU of this process: that of its local rank under torchrun, else torch's current.
 
-    if torch.cuda.is_available():
-        return torch.cuda.current_device()
-    return int(os.environ.get("LOCAL_RANK", 0))
+    The rank comes first: before `torch.cuda.set_device` torch's current GPU is 0 on all ranks. A
+    rank that sees fewer GPUs than there are ranks was given its own by CUDA_VISIBLE_DEVICES.
+    """
+    rank, count = torchrun.local_rank(), torch.cuda.device_count()
+    if torchrun.launched() and (rank < count or count == 0):
+        return rank
+    return torch.cuda.current_device() if torch.cuda.is_available() else 0

@@ -20,9 +20,10 @@ import torch
 
 from ddas_gpu.data.opening import Images
 from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
+from ddas_gpu.ops.inputs import inputs_of
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.pixels import pad_shift_flip
+from ddas_gpu.pipelines.pixels import moved, pad_shift_flip
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
 from ddas_gpu.pipelines.transform import Transform
 from ddas_gpu.policy import PolicySchedule
@@ -41,6 +42,9 @@ class Feed(ABC):
     source: Any
     transform: Any
     advice: str  # what to do about unreadable files
+    # Whether the DALI graph applies the policy and normalises; else `pack` does, in one pass on
+    # torch's stream. Set by the pipeline that runs the graph.
+    finished = True
 
     def __init__(
         self,
@@ -78,6 +82,10 @@ class Feed(ABC):
         if self.node is not None:
             self.node.drawn.append(drawn)
         return tuple(given[name] for name in self.names)
+
+    def next_drawn(self) -> Any:
+        """Return what was drawn for the next batch of the graph, if its policy comes after it."""
+        return None if self.node is None else self.node.drawn.popleft()
 
     def draw_policies(
         self, schedule: PolicySchedule, epoch: int, samples: np.ndarray
@@ -155,7 +163,7 @@ class LabelFeed(Feed):
         if self.training and not isinstance(self.source, ImageArrays):
             names += ("crops" if self.transform.crop == "resized" else "shifts",)
             names += ("flips",) if self.transform.flip else ()
-        if self._cuts and not self.clean:
+        if self._cuts and not self.clean and self.finished:
             names += ("holes",)
         return names
 
@@ -216,13 +224,37 @@ class LabelFeed(Feed):
         images = as_tensor(outputs[0])
         if self.clean:
             return self.clean_batch(images, epoch, samples)
-        return Batch(images, as_tensor(outputs[1])[:, 0].to(images.device, torch.int64))
+        labels = as_tensor(outputs[1])[:, 0].long()
+        if self.finished:
+            return Batch(images, labels)
+        return self.model_batch(images, labels, self.next_drawn(), self.holes(epoch, samples))
+
+    def model_batch(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        drawn: DrawnPolicies | None,
+        holes: np.ndarray | None,
+    ) -> Batch:
+        """Return uint8 images (B, H, W, 3) after the policy, normalised, with holes: one pass."""
+        policies, key, samples = (None, 0, None) if drawn is None else drawn
+        inputs = inputs_of(
+            images,
+            self.transform.output,
+            policies,
+            None if self.schedule is None else self.schedule.space,
+            key,
+            samples=samples,
+            holes=holes,
+            side=self.transform.cutout,
+        )
+        return Batch(inputs, labels)
 
     def clean_batch(self, images: torch.Tensor, epoch: int, samples: np.ndarray) -> CleanBatch:
         if self.transform.rotate90:
             images = images.rot90(1, (1, 2)).contiguous()
         assert not isinstance(self.source, Records), "a search needs images of a known number"
-        labels = torch.from_numpy(self.source.labels[samples]).to(images.device, torch.int64)
+        labels = moved(self.source.labels[samples], images.device).long()
         return CleanBatch(images, labels, samples, epoch, self.holes(epoch, samples))
 
     def on_host(self, order: Order, device: str, workers: int | None) -> HostBatches:

@@ -31,7 +31,7 @@ DTYPES = {"float32": types.FLOAT, "float16": types.FLOAT16}
 
 
 def define_labels(feed: LabelFeed, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
-    """Return images and labels, or clean images alone."""
+    """Return images and labels, or clean images alone; on a GPU all of them there."""
     given, transform = given_by_host(feed), feed.transform
     if isinstance(feed.source, ImageArrays):
         images, labels = given["images"], given["labels"]
@@ -47,6 +47,9 @@ def define_labels(feed: LabelFeed, gpu: bool, reader: dict[str, Any]) -> tuple[A
             images = middle_part(encoded, transform, gpu)
     if feed.clean:
         return (images,)
+    labels = labels.gpu() if gpu else labels
+    if not feed.finished:
+        return images, labels
     images = normalise(under_policy(images, feed, gpu), transform.output)
     if "holes" in given:
         # The holes have the mean colour, which is 0 by now.
@@ -58,7 +61,7 @@ def define_labels(feed: LabelFeed, gpu: bool, reader: dict[str, Any]) -> tuple[A
 
 
 def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
-    """Return the outputs that `DetectionBatch` names, or clean images alone.
+    """Return the outputs that `DetectionBatch` names, or clean images alone; as `define_labels`.
 
     The graph touches pixels only: boxes come from the host as they are in the end.
     """
@@ -75,6 +78,9 @@ def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
     images = fn.resize(images, size=given["scaled"])
     if feed.clean:
         return (images,)
+    targets = [given[name].gpu() if gpu else given[name] for name in TARGETS]
+    if not feed.finished:
+        return images, *targets
     images = under_policy(images, feed, gpu)
     images = normalise(
         images,
@@ -86,7 +92,7 @@ def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
         crop_pos_y=0.0,
         out_of_bounds_policy="pad",
     )
-    return images, *(given[name] for name in TARGETS)
+    return images, *targets
 
 
 def given_by_host(feed: Feed) -> dict[str, Any]:

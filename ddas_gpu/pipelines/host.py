@@ -14,18 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.data.decoding import read_image, resized
 from ddas_gpu.data.sources import ImageArrays, Records, take
-from ddas_gpu.ops import augment
-from ddas_gpu.ops.box_policies import run_steps
 from ddas_gpu.pipelines import pixels as host
 from ddas_gpu.pipelines.box_feed import TARGETS, BoxFeed, CleanExamples, DetectionBatch
 from ddas_gpu.pipelines.feed import Batch, CleanBatch, Feed, LabelFeed
 from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.transform import Output
 
 
 class Prepared(NamedTuple):
@@ -113,18 +109,12 @@ class LabelsOnHost(HostBatches):
         return host.random_parts(images, *feed.crops_and_flips(epoch, samples), transform.size)
 
     def _finish(self, prepared: Prepared) -> Batch | CleanBatch:
-        feed, output = self._feed, self._feed.transform.output
-        pixels = torch.from_numpy(prepared.pixels).to(self._device)
+        feed = self._feed
+        pixels = host.moved(prepared.pixels, self._device)
         if feed.clean:
             return feed.clean_batch(pixels, prepared.epoch, prepared.samples)
-        if feed.schedule is not None:
-            policies, key, samples = prepared.drawn
-            pixels = augment(pixels, policies, feed.schedule.space, key, samples=samples)
-        inputs = host.normalise(pixels, output.mean, output.std)
-        if "holes" in prepared.given:
-            host.cut_holes(inputs, prepared.given["holes"], feed.transform.cutout)
-        labels = torch.from_numpy(self._labels[prepared.samples])
-        return Batch(as_wanted(inputs, output), labels.to(self._device, torch.int64))
+        labels = host.moved(self._labels[prepared.samples], self._device).long()
+        return feed.model_batch(pixels, labels, prepared.drawn, prepared.given.get("holes"))
 
 
 class BoxesOnHost(HostBatches):
@@ -137,17 +127,12 @@ class BoxesOnHost(HostBatches):
         return list(self._pool.map(_read, chosen, given["scaled"].astype(int)))
 
     def _finish(self, prepared: Prepared) -> DetectionBatch | CleanExamples:
-        feed, output = self._feed, self._feed.transform.output
-        images = [torch.from_numpy(image).to(self._device) for image in prepared.pixels]
+        feed = self._feed
+        images = [host.moved(image, self._device) for image in prepared.pixels]
         if feed.clean:
             return feed.clean_batch(images, prepared.epoch, prepared.samples)
-        if feed.schedule is not None:
-            images = run_steps(images, prepared.drawn, feed.schedule.space.fill)
-        inputs = host.normalise_and_pad(images, output.mean, output.std, self._device)
-        targets = (torch.from_numpy(prepared.given[name]) for name in TARGETS)
-        return DetectionBatch(
-            as_wanted(inputs, output), *(target.to(self._device) for target in targets)
-        )
+        targets = [host.moved(prepared.given[name], self._device) for name in TARGETS]
+        return feed.model_batch(images, targets, prepared.drawn)
 
 
 def _read(annotated: Annotated, scaled: np.ndarray) -> np.ndarray:
@@ -155,10 +140,3 @@ def _read(annotated: Annotated, scaled: np.ndarray) -> np.ndarray:
     height, width = map(int, scaled)
     image = resized(annotated.read(), (height, abs(width)))
     return np.array(image[:, ::-1] if width < 0 else image)  # Pillow's are read-only
-
-
-def as_wanted(inputs: torch.Tensor, output: Output) -> torch.Tensor:
-    """Return float32 (B, 3, H, W) in the layout and type that the model wants."""
-    if output.layout == "NHWC":
-        inputs = inputs.permute(0, 2, 3, 1)
-    return inputs.to(getattr(torch, output.dtype)).contiguous()

@@ -62,16 +62,18 @@ class DaliBatches:
             if memory is not None:
                 first = memory["first"]
                 options["checkpoint"] = memory["checkpoint"].numpy().tobytes()
-        self._pipeline = make_pipeline(self._feed.from_batch(first), self._order, **options)
+        self._pipeline = make_pipeline(
+            self._feed.from_batch(first), self._order, finished=False, **options
+        )
         self.position = position
 
     def next(self) -> Batch:
         assert self.position is not None, "seek comes before the first batch"
-        outputs = self._pipeline.run()
+        outputs = self._pipeline.run(self._pipeline.torch_stream())
         order = self._pipeline.order
         epoch, place = order.locate(self.position)
         self.position += 1
-        return self._feed.pack(outputs, epoch, order.batch(epoch, place))
+        return self._pipeline.feed.pack(outputs, epoch, order.batch(epoch, place))
 
     def memory(self) -> Any:
         if not self._records or self._pipeline is None:
@@ -83,16 +85,21 @@ class DaliBatches:
         }
 
 
-def make_pipeline(feed: Feed, order: Order, device: str, **options: Any) -> ImagePipeline:
-    """Build a DALI pipeline, or raise an ImportError that says what to install."""
+def make_pipeline(
+    feed: Feed, order: Order, device: str, *, device_id: int | None = None, **options: Any
+) -> ImagePipeline:
+    """Build a DALI pipeline, or raise an ImportError that says what to install.
+
+    device, device_id: those of `dali.gpu_number`.
+    """
     try:
-        from ddas_gpu.pipelines.dali import ImagePipeline, on_gpu
+        from ddas_gpu.pipelines.dali import ImagePipeline, gpu_number
     except ImportError as error:
         raise ImportError(
             "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "
             f"ddas_gpu[cuda12], or use ddas_gpu.loader, which works without it ({error})"
         ) from error
-    return ImagePipeline(feed, order, gpu=on_gpu(device), **options)
+    return ImagePipeline(feed, order, device_id=gpu_number(device, device_id), **options)
 
 
 class Loader:

@@ -72,6 +72,14 @@ def middle_part(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return resized(image, (height, width))[top : top + size[0], left : left + size[1]]
 
 
+def moved(array: np.ndarray, device: torch.device | str) -> torch.Tensor:
+    """Return an array as a tensor on `device`. The caller does not wait for the copy to a GPU."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)  # torch keeps the pinned memory
+
+
 def normalise(images: torch.Tensor, mean: Channels, std: Channels) -> torch.Tensor:
     """Return uint8 (…, H, W, 3) as float32 (…, 3, H, W), with the channels last in memory."""
     shift, scale = (

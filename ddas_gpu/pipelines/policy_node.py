@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddas_gpu.ops import augment
+from ddas_gpu.ops import arrays, augment
 from ddas_gpu.ops.box_policies import BoxStep, run_steps
 from ddas_gpu.space import SearchSpace
 
@@ -47,10 +47,10 @@ class PolicyNode:
         """Return the images under the policies that the feed has drawn, `DrawnPolicies`."""
         policies, key, samples = drawn
         batch = as_one_array(images)
-        if not isinstance(batch, np.ndarray):  # on a GPU, or of different sizes
-            return augment(batch, policies, self.space, key, samples=samples)
-        augment(batch, policies, self.space, key, samples=samples, out=self._out(batch))
-        return self._rows
+        if isinstance(batch, np.ndarray):
+            augment(batch, policies, self.space, key, samples=samples, out=self._out(batch))
+            return self._rows
+        return list(augment(batch, policies, self.space, key, samples=samples))
 
     def _out(self, batch: np.ndarray) -> np.ndarray:
         """Return memory for the result. DALI has copied the last one when it calls again."""
@@ -85,16 +85,24 @@ class BoxPolicyNode(PolicyNode):
 
 
 def as_one_array(images: list[Any]) -> Any:
-    """Return (B, H, W, 3) without a copy where numpy images lie behind each other in memory.
+    """Return (B, H, W, 3) without a copy where images lie behind each other in memory.
 
-    DALI's batches of one size do. One array is checked and described once, not image by image.
+    DALI's batches of one size do, on the CPU as numpy and on a GPU as CuPy arrays. One array is
+    checked and described once, not image by image.
     """
-    first = images[0]
-    if not isinstance(first, np.ndarray) or not first.flags.c_contiguous:
+    first, kind = images[0], arrays.kind_of(images[0])
+    if kind is None:
         return images
-    addresses = np.array([image.__array_interface__["data"][0] for image in images])
+    height, width, channels = first.shape
+    size = height * width * channels
+    if tuple(kind.strides(first)) != (width * channels, channels, 1):
+        return images
+    addresses = np.array([kind.address(image) for image in images])
     alike = all(image.shape == first.shape for image in images)
-    if not alike or (np.diff(addresses) != first.nbytes).any():
+    if not alike or (np.diff(addresses) != size).any():
         return images
-    shape, strides = (len(images), *first.shape), (first.nbytes, *first.strides)
+    shape = (len(images), height, width, channels)
+    if kind.library == "cupy":
+        return type(first)(shape, np.uint8, memptr=first.data)
+    strides = (size, *first.strides)
     return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)

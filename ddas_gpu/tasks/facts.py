@@ -37,6 +37,7 @@ class TaskFacts:
     score: Score
     flags: tuple[str, ...]  # settings that mean nothing to the other tasks
     has_boxes: bool = False
+    fixed_shapes: bool = False  # batches of one shape
 
 
 FACTS = {
@@ -46,6 +47,7 @@ FACTS = {
             name="classification",
             score=ACCURACY,
             flags=("classes", "crop", "cutout", "decode", "label_smoothing", "padding"),
+            fixed_shapes=True,
         ),
         TaskFacts(
             name="detection",

@@ -57,6 +57,15 @@ def test_the_run_folder(command, whole):
     assert set(config["versions"]) == {"python", "torch", "numpy", "pillow", "ddas_gpu"}
 
 
+def test_deterministic_is_recorded_and_shown(command, whole, tmp_path):
+    out = tmp_path / "run"
+    assert command(*command.tiny, "--deterministic", "--out", out) == 0
+    recorded = [json.loads((f / "config.json").read_text())["settings"] for f in (whole, out)]
+    assert [settings["deterministic"] for settings in recorded] == [False, True]
+    for folder, shown in ((whole, "no"), (out, "yes")):
+        assert f"deterministic</dt><dd>{shown}</dd>" in (folder / "report.html").read_text()
+
+
 def test_the_end_says_where_things_are(command, tmp_path, capsys):
     assert command(*command.tiny, "--epochs", 1, "--out", tmp_path / "run") == 0
     told = capsys.readouterr()

@@ -6,6 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from ddas_gpu.cli.groups import RunSettings
+from ddas_gpu.cli.shell import prepare
+from ddas_gpu.ops import backends
 
 LEAVE = """
 import atexit
@@ -57,3 +62,59 @@ def test_freed_memory_is_used_again():
     code, printed = printed_by(FAULTS)
     assert code == 0
     assert int(printed) < 1000  # new memory of this size has 16,384 pages
+
+
+@pytest.fixture
+def torch_settings():
+    """What `prepare` changes in this process is set back."""
+    names = ["benchmark", "deterministic", "allow_tf32"]
+    before = {name: getattr(torch.backends.cudnn, name) for name in names}
+    matmul, threads = torch.backends.cuda.matmul.allow_tf32, torch.get_num_threads()
+    variable = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cuda.matmul.allow_tf32 = matmul
+    torch.set_num_threads(threads)
+    for name, value in before.items():
+        setattr(torch.backends.cudnn, name, value)
+    os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
+    if variable is not None:
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = variable
+
+
+def test_deterministic_sets_all_that_torch_offers(torch_settings):
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    prepare(RunSettings(device="cpu", threads=1, deterministic=True), fixed_shapes=True)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in (":4096:8", ":16:8")  # that torch accepts
+    cudnn = torch.backends.cudnn
+    assert cudnn.deterministic and not cudnn.benchmark and not cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize("fixed_shapes", [True, False])
+def test_cudnn_measures_its_algorithms_where_shapes_are_fixed(torch_settings, fixed_shapes):
+    prepare(RunSettings(device="cpu", threads=1), fixed_shapes)
+    assert torch.backends.cudnn.benchmark is fixed_shapes
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_a_gpu_without_cupy_is_used_and_the_missing_package_named(
+    torch_settings, monkeypatch, capsys, rank
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    if rank is not None:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    backends.forget()
+    device = prepare(RunSettings(threads=1), fixed_shapes=True)
+    backends.forget()
+    assert device == torch.device("cuda", rank)
+    printed = capsys.readouterr().err
+    assert printed.count("pip install 'ddas_gpu[cuda13]'") == (rank != 1)
+    assert printed.count("\n") == (rank != 1)

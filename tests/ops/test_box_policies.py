@@ -1,6 +1,7 @@
 """Ops with boxes: pixels as defined in Pillow, boxes where the pixels went."""
 
 import numpy as np
+import oracle
 import pytest
 import torch
 from harness.bank import bank_kernels, bank_on
@@ -29,29 +30,57 @@ def some_pictures(seed, count, largest=60):
     return images, found, labels
 
 
+def planned(seed, count, depth, largest=60):
+    """Pictures, a policy for each, and what Pillow makes of them."""
+    images, found, labels = some_pictures(seed, count, largest)
+    policies = np.random.default_rng(seed).integers(-1, len(SPACE), (count, depth))
+    arguments = (found, labels, policies, SPACE, seed)
+    plans = boxes.plan_boxes([image.shape[:2] for image in images], *arguments)
+    pairs = zip(images, plans.steps, strict=True)
+    return images, arguments, [oracle.run_steps(*pair, SPACE.fill) for pair in pairs]
+
+
 @given(st.integers(0, 2**32), st.integers(1, 4))
 @settings(max_examples=60)
 def test_the_kernels_do_what_pillow_defines(seed, depth):
-    images, found, labels = some_pictures(seed, count=8)
-    policies = np.random.default_rng(seed).integers(-1, len(SPACE), (8, depth))
-    got = augment_boxes(images, found, labels, policies, SPACE, seed)
-    want = augment_boxes(images, found, labels, policies, SPACE, seed, backend="kornia")
+    images, arguments, want = planned(seed, 8, depth)
+    got = augment_boxes(images, *arguments)[0]
     for i in range(8):
-        assert (got[0][i] == want[0][i]).all(), f"image {i}, policy {policies[i]}"
-        assert (got[1][i] == want[1][i]).all()
-        assert (got[2][i] == want[2][i]).all()
+        assert (got[i] == want[i]).all(), f"image {i}, policy {arguments[2][i]}"
 
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "racecheck"])
 def test_the_cuda_kernels_do_too(order):
     racecheck = order == "racecheck"
     kernels = bank_kernels(order="shuffled" if racecheck else order, racecheck=racecheck)
-    images, found, labels = some_pictures(7, count=40, largest=40)
-    policies = np.random.default_rng(1).integers(-1, len(SPACE), (40, 3))
+    images, arguments, want = planned(7, 40, 3, largest=40)
     with bank_on(kernels):
-        got = augment_boxes(images, found, labels, policies, SPACE, 3, backend="cpu")[0]
-    want = augment_boxes(images, found, labels, policies, SPACE, 3, backend="kornia")[0]
+        got = augment_boxes(images, *arguments, backend="cpu")[0]
     assert all((a == b).all() for a, b in zip(got, want, strict=True))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4))
+@settings(max_examples=40)
+def test_torch_does_too(seed, depth):
+    """Also with images that torch made, as on a GPU without CuPy."""
+    images, arguments, want = planned(seed, 8, depth)
+    tensors = [torch.from_numpy(image) for image in images]
+    got = augment_boxes(tensors, *arguments, backend="kornia")
+    same = augment_boxes(images, *arguments)
+    for i in range(8):
+        assert (got[0][i].numpy() == want[i]).all(), f"image {i}, policy {arguments[2][i]}"
+        assert (got[1][i] == same[1][i]).all()
+        assert (got[2][i] == same[2][i]).all()
+
+
+@pytest.mark.parametrize("name", BOX_OPS)
+def test_torch_knows_every_op_for_boxes(name, monkeypatch):
+    monkeypatch.setattr(boxes, "BOX_PROBABILITY", 1.0)
+    image = np.random.default_rng(5).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    arguments = ([[[3.0, 4, 30, 20]]], [[1]], [0], candidate(name), 6)
+    (got,), *_ = augment_boxes([image], *arguments, backend="kornia")
+    (want,), *_ = augment_boxes([image], *arguments)
+    assert (got == want).all() and (got != image).any()
 
 
 def candidate(name, level=8):

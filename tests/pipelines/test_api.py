@@ -281,7 +281,7 @@ def test_it_is_a_public_name():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"device": "tpu"}, "device is one of auto, cpu, cuda, not 'tpu'"),
+        ({"device": "tpu"}, "device is one of auto, cpu, cuda, or cuda:1 …, not 'tpu'"),
         ({"epochs": 0}, "epochs is the length of the training, 1 or more, not 0"),
         ({"layout": "CHW"}, "layout is one of NCHW, NHWC, not 'CHW'"),
         ({"dtype": "int8"}, "dtype is one of float32, float16, not 'int8'"),

@@ -214,7 +214,8 @@ def test_dalis_generic_iterator(annotated, box_schedule):
     for _ in range(2):
         got = [[entry[name].clone() for name in NAMES] for (entry,) in iterator]
         for mine, yours in zip(got, expected, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(mine, yours, strict=True))
+            assert torch.allclose(mine[0], yours[0], atol=1e-5)  # DALI rounds otherwise than torch
+            assert all(torch.equal(a, b) for a, b in zip(mine[1:], yours[1:], strict=True))
 
 
 def test_a_pipeline_begins_anywhere(annotated, box_schedule):
@@ -271,7 +272,7 @@ def test_half_precision_and_channels_last(annotated):
         ({"resize": "large"}, "resize is the side of a square in pixels, .* not 'large'"),
         ({"epochs": 0}, "epochs is the length of the training, 1 or more, not 0"),
         ({"std": [1, 0, 1]}, "std has a number for each of 3 channels"),
-        ({"device": "tpu"}, "device is one of auto, cpu, cuda, not 'tpu'"),
+        ({"device": "tpu"}, "device is one of auto, cpu, cuda, or cuda:1 …, not 'tpu'"),
     ],
 )
 def test_wrong_settings(annotated, box_schedule, settings, message):

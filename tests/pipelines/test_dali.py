@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 pytest.importorskip("nvidia.dali")
 
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
-from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
-from ddas_gpu.pipelines.dali import default_threads
+from ddas_gpu.pipelines import dali, evaluation_pipeline, loader, training_pipeline
+from ddas_gpu.pipelines.dali import default_threads, gpu_number
 
 
 @pytest.fixture
@@ -125,9 +126,85 @@ pipeline.run()
     assert done.returncode in ((-2, 130) if "kill" in way else (0,)), done.stderr
 
 
-def test_processes_of_one_machine_share_its_cores(monkeypatch):
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    alone = default_threads()
-    assert alone == len(os.sched_getaffinity(0))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * alone))
+def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
+    """As if torchrun had started this process."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(count))
+
+
+@pytest.mark.parametrize(("cores", "ranks", "threads"), [(2, 1, 2), (64, 1, 8), (64, 16, 4)])
+def test_processes_of_one_machine_share_its_cores(monkeypatch, cores, ranks, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores))
+    as_rank(monkeypatch, 0, ranks)
+    assert default_threads() == threads
+    as_rank(monkeypatch, 0, 2 * cores)
     assert default_threads() == 1
+
+
+def test_workers_and_the_batch_size_reach_dali(folder: Path):
+    batches = loader(folder, None, 3, 2, "cpu", size=16, num_threads=5)
+    next(iter(batches))
+    pipeline = batches._batches._pipeline
+    assert (pipeline.num_threads, pipeline.max_batch_size) == (5, 3)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """As if there were four GPUs, of which torch's current one is number 2."""
+    monkeypatch.setattr(dali, "gpu_found", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+
+
+@pytest.mark.parametrize(
+    ("device", "device_id", "number"),
+    [
+        ("cpu", None, None),
+        ("cpu", 1, None),
+        ("cuda", None, 2),
+        ("gpu", None, 2),
+        ("auto", None, 2),
+        ("auto", 0, 0),
+        ("cuda:1", None, 1),
+        ("cuda:3", 3, 3),
+    ],
+)
+def test_which_gpu(gpus, device, device_id, number):
+    assert gpu_number(device, device_id) == number
+
+
+def test_a_rank_takes_its_own_gpu_also_before_set_device(gpus, monkeypatch):
+    as_rank(monkeypatch, 1, 4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert gpu_number("cuda") == 1
+    assert gpu_number("cuda", 3) == gpu_number("cuda:3") == 3
+
+
+def test_a_rank_that_sees_its_own_gpu_only_takes_it(gpus, monkeypatch):
+    as_rank(monkeypatch, 1, 4)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert gpu_number("cuda") == 0
+
+
+def test_auto_is_the_cpu_where_no_gpu_is_found(monkeypatch):
+    monkeypatch.setattr(dali, "gpu_found", lambda: False)
+    assert gpu_number("auto") is None
+
+
+@pytest.mark.parametrize("device", ["tpu", "cpu:1", "auto:1", "cuda:", "cuda:x", "cuda:-1"])
+def test_unknown_devices_are_refused(device):
+    with pytest.raises(ValueError, match="device is one of auto, cpu, cuda, or cuda:1 …, not"):
+        gpu_number(device)
+
+
+def test_two_different_numbers_are_refused(gpus):
+    with pytest.raises(ValueError, match="'cuda:1' and device_id=0 are different GPUs"):
+        gpu_number("cuda:1", 0)
+
+
+def test_the_number_reaches_dali(arrays, schedule):
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cuda:3")
+    assert pipeline.device_id == 3

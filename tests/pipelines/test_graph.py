@@ -12,7 +12,9 @@ from PIL import Image, ImageOps
 
 pytest.importorskip("nvidia.dali")
 
-from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
+from nvidia.dali import fn, types
+
+from ddas_gpu.pipelines import detection_pipeline, evaluation_pipeline, training_pipeline
 
 RAW = {"mean": [0.0] * 3, "std": [1.0] * 3, "layout": "NHWC"}
 
@@ -121,3 +123,53 @@ def test_evaluation_shows_the_middle(photo, tmp_path):
     image = np.array(pipeline.run()[0].as_tensor())[0]
     expected = wide.resize((80, 64), Image.Resampling.BILINEAR).crop((12, 4, 68, 60))
     assert np.abs(image - np.asarray(expected)).mean() < 1.5  # both filter, but not alike
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_decoder_upsamples_chroma_alike(folder, annotated, monkeypatch, device):
+    """nvJPEG's default differs from libjpeg-turbo's: "mixed" and "cpu" must ask for the same."""
+    asked = []
+
+    def recorded(decoder):
+        def define(*args, **options):
+            asked.append(options)
+            return decoder(*args, **options)
+
+        return define
+
+    for name in [name for name in dir(fn.decoders) if name.startswith("image")]:
+        monkeypatch.setattr(fn.decoders, name, recorded(getattr(fn.decoders, name)))
+    training_pipeline(folder, None, 2, 1, device, size=16)
+    training_pipeline(folder, None, 2, 1, device, size=16, crop="pad")
+    evaluation_pipeline(folder, 2, device, size=16)
+    detection_pipeline(annotated, None, 2, 1, device)
+    assert len(asked) == 4
+    for options in asked:
+        assert options["jpeg_fancy_upsampling"] is True
+        assert options["device"] == ("cpu" if device == "cpu" else "mixed")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_everything_that_leaves_a_gpu_graph_is_on_the_gpu(
+    folder, arrays, annotated, schedule, box_schedule, finished
+):
+    """Labels and boxes too: copied on DALI's stream, nobody waits for them."""
+    pipelines = [
+        training_pipeline(folder, schedule, 2, 3, "cuda", size=16, finished=finished),
+        training_pipeline(arrays, schedule, 2, 3, "cuda", finished=finished),
+        evaluation_pipeline(folder, 2, "cuda", size=16, finished=finished),
+        detection_pipeline(annotated, box_schedule, 2, 3, "cuda", finished=finished),
+    ]
+    for pipeline in pipelines:
+        pipeline._build_graph()
+        assert [output.device for output in pipeline._graph_outputs] == ["gpu"] * (
+            len(pipeline._graph_outputs)
+        )
+
+
+def test_a_graph_that_is_finished_outside_ends_in_bytes(arrays, schedule):
+    """No policy node, no normalisation: `Feed.pack` runs them in one pass."""
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu", cutout=3, finished=False)
+    images, _ = pipeline.run()
+    assert images.as_tensor().dtype == types.UINT8
+    assert len(pipeline.feed.node.drawn) > 0  # the policies wait for `pack`

@@ -16,6 +16,7 @@ from ddas_gpu.pipelines.pixels import (
     common_size,
     cut_holes,
     middle_part,
+    moved,
     normalise,
     normalise_and_pad,
     pad_shift_flip,
@@ -151,3 +152,22 @@ def test_images_of_different_sizes_are_normalised_and_padded():
         expected = torch.from_numpy(inside).movedim(-1, 0).float()
         torch.testing.assert_close(tensor[:, :rows, :columns], expected)
         assert not tensor[:, rows:].any() and not tensor[:, :, columns:].any()
+
+
+def test_copies_to_a_gpu_come_from_pinned_memory_and_nobody_waits(monkeypatch):
+    copied = []
+
+    def pin_memory(tensor):
+        copied.append("pinned")
+        return tensor
+
+    def to(tensor, device, non_blocking=False):
+        copied.append((str(device), non_blocking))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    labels = moved(np.arange(3), "cuda:1")
+    assert copied == ["pinned", ("cuda:1", True)] and labels.tolist() == [0, 1, 2]
+    moved(np.arange(3), "cpu")
+    assert copied[2:] == [("cpu", False)]

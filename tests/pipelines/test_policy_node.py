@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from ddas_gpu import SearchSpace, augment
@@ -58,6 +60,32 @@ def test_neighbouring_images_become_one_array_without_a_copy():
     assert one.shape == batch.shape and np.shares_memory(one, batch)
     for apart in (list(batch[::-1]), list(batch[:, :, ::-1]), [batch[0], batch[2]]):
         assert isinstance(as_one_array(apart), list)
+
+
+class FakeCupy:
+    """What the node uses of a CuPy array: the place of its bytes, not the bytes."""
+
+    __module__ = "cupy"
+
+    def __init__(self, shape, dtype, memptr):
+        self.shape, self.dtype, self.data = tuple(shape), np.dtype(dtype), memptr
+        height, width, channels = self.shape[-3:]
+        self.strides = (width * channels, channels, 1)
+        if len(self.shape) == 4:
+            self.strides = (height * width * channels, *self.strides)
+
+
+def test_neighbouring_images_on_a_gpu_become_one_array():
+    """Of 256 images one array is described once, not 256 arrays one by one."""
+
+    def images(addresses):
+        return [FakeCupy((4, 5, 3), np.uint8, SimpleNamespace(ptr=place)) for place in addresses]
+
+    together = images(range(1000, 1000 + 60 * 256, 60))
+    one = as_one_array(together)
+    assert (one.shape, one.strides, one.data.ptr) == ((256, 4, 5, 3), (60, 15, 3, 1), 1000)
+    for apart in (images([1000, 1061]), images([1060, 1000])):
+        assert as_one_array(apart) is apart
 
 
 def test_a_problem_is_noted_and_the_images_are_left_alone():

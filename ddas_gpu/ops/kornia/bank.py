@@ -30,6 +30,7 @@ class Call:
     tensor: Tensor | None  # the same on the images' device, (1,) or (B,), with its graph
     centres: Tensor | None = None  # (B, 2): x, y
     interpolation: str = "nearest"
+    fill: int = 0  # of the ops that `@moves` pixels
 
     @property
     def argument(self) -> Tensor:
@@ -107,6 +108,11 @@ def find(name: str) -> Entry:
     if op.name not in BANK:
         raise ValueError(f"{name} has no differentiable form; there is one of: {', '.join(BANK)}")
     return BANK[op.name]
+
+
+def entry_of(op: table.Op) -> Entry:
+    """Return the entry of an op of the table, or of a variant of one (box_table.py)."""
+    return replace(find(op.pillow.__name__), op=op)
 
 
 def gradient_table() -> str:

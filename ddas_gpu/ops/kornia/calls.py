@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ddas_gpu.ops import table
 from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
-from ddas_gpu.ops.kornia.bank import Call, Entry, find
+from ddas_gpu.ops.kornia.bank import Call, Entry, entry_of, find
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
 
 tones.add_missing_point_ops()
@@ -69,10 +71,26 @@ def apply_uint8(
 
     For machines on which the kernels cannot run; arguments as in `apply`.
     """
-    entry = find(op)
+    return run_op(images, table.find(op), argument, centres)
+
+
+@torch.no_grad()
+def run_op(
+    images: Tensor,
+    op: table.Op,
+    argument: float | Tensor | Sequence[float] | None = None,
+    centres: Tensor | None = None,
+    fill: int = 0,
+) -> Tensor:
+    """Apply an op, or a variant of one for boxes, as `apply_uint8` does.
+
+    fill: the value of pixels from outside the image and in Cutout's hole.
+    """
+    entry = entry_of(op)
     _check_images(images, (torch.uint8,), "(B, H, W, 3)", channels=3)
     pixels = images.permute(0, 3, 1, 2)
     call = _prepare(entry, pixels, argument, centres, "nearest", fractions=False)
+    call = replace(call, fill=fill)
     if not len(images):
         return images.clone()
     if entry.moves:

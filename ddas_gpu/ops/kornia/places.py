@@ -39,17 +39,18 @@ def Rotate90(images: Tensor, call: Call) -> Tensor:
 def Cutout(images: Tensor, call: Call) -> Tensor:
     """0 inside the rectangle"""
     assert call.centres is not None
-    side = call.argument.view(-1, 1).to(torch.int64)
-    start = call.centres - side // 2  # (B, 2): left, top
+    _, _, height, width = images.shape
+    sizes = [call.op.numbers(value, height, width).ints for value in call.values]
+    sides = torch.tensor(sizes, device=images.device)  # (1 or B, 2): width, height
+    start = call.centres - sides // 2
 
     def covered(axis: int, size: int) -> Tensor:
         first = start[:, axis, None]
         places = torch.arange(size, device=images.device)
-        return (places >= first) & (places < first + side)
+        return (places >= first) & (places < first + sides[:, axis, None])
 
-    _, _, height, width = images.shape
     hole = covered(1, height)[:, None, :, None] & covered(0, width)[:, None, None, :]
-    return images.masked_fill(hole, 0)
+    return images.masked_fill(hole, call.fill)
 
 
 # --- the affine ops -------------------------------------------------------------------------------
@@ -128,4 +129,4 @@ def gather(images: Tensor, call: Call) -> Tensor:
     which = torch.tensor([distinct.index(value) for value in call.values], device=images.device)
     places = places[which].flatten(1)[:, None].expand(batch, channels, -1)
     taken = images.flatten(2).gather(2, places).view_as(images)
-    return taken.masked_fill(~inside[which][:, None], 0)
+    return taken.masked_fill(~inside[which][:, None], call.fill)
