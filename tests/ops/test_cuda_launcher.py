@@ -17,7 +17,14 @@ from ddas_gpu.ops import arrays, cuda
 from ddas_gpu.ops import kernel_sources as sources
 from ddas_gpu.ops.cuda import DeviceError, PinnedMemory
 from ddas_gpu.ops.op_draws import NOTHING_DRAWN
-from ddas_gpu.ops.records import Request, chains_for, pictures_for
+from ddas_gpu.ops.records import (
+    Inputs,
+    Records,
+    Request,
+    chains_for,
+    pictures_for,
+    pictures_of_source,
+)
 
 
 class CompileException(Exception):
@@ -49,7 +56,11 @@ class FakeModule:
         self.code, self.options = code, options
 
     def get_function(self, name):
-        return lambda *launch: FAKE.launches.append((name, self.options))
+        def launch(*arguments):
+            FAKE.launches.append((name, self.options))
+            FAKE.arguments.append(arguments)
+
+        return launch
 
 
 class FakeMemory(bytearray):
@@ -65,7 +76,7 @@ FAKE = SimpleNamespace()
 @pytest.fixture(autouse=True)
 def cupy(monkeypatch):
     """Replaces CuPy; FAKE has what was launched and copied."""
-    FAKE.launches, FAKE.copies = [], []
+    FAKE.launches, FAKE.copies, FAKE.arguments = [], [], []
     device = SimpleNamespace(
         Device=lambda number: nullcontext(),
         Stream=FakeStream,
@@ -104,6 +115,31 @@ def test_images_of_torch_use_torchs_stream_through_the_stream_protocol(monkeypat
     launch("torch")
     assert [copy.origin for copy in FAKE.copies] == [stream]
     assert [name for name, _ in FAKE.launches] == ["solarize"]
+
+
+def test_model_inputs_are_one_upload_and_one_launch_on_torchs_stream(monkeypatch):
+    """The table and the holes travel with the records; the launch keeps no memory."""
+    stream = TorchStream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    source = replace(arrays.read(np.zeros((2, 4, 4, 3), np.uint8)), device=("cuda", 0))
+    source.library = "torch"
+    holes, table = Records(np.zeros((2, 4), np.int32)), Records(np.zeros((3, 256), np.int16))
+    wanted = Inputs(holes, table, 4096, height=4, width=4, planar=True, word_bytes=2)
+    request = Request.of_one("Invert", None, NOTHING_DRAWN)
+    chains, pictures = chains_for(request, (4, 4), 2), pictures_of_source(source.layout)
+    cuda.run_inputs(pictures, chains, source, wanted)
+    assert [copy.origin for copy in FAKE.copies] == [stream]
+    assert [name for name, _ in FAKE.launches] == ["inputs"]
+    ((grid, block, args),) = FAKE.arguments
+    assert (grid, block) == ((2, 1, 1), cuda.BLOCK)
+    *addresses, height, width, planar, word_bytes = args
+    assert all(isinstance(address, np.uint64) for address in addresses) and addresses[-1] == 4096
+    sizes = [np.int32(n) for n in (4, 4, 1, 2)]
+    assert [height, width, planar, word_bytes] == sizes and isinstance(height, np.int32)
+    records = [pictures, chains.shares, chains.tasks, holes]
+    begins = np.cumsum([part.array.nbytes for part in records])
+    assert [int(a) for a in (*addresses[1:3], *addresses[6:8])] == begins.tolist()
+    assert len(cuda.PINNED) == 1
 
 
 def test_an_older_cupy_gets_the_pointer_of_the_stream(cupy, monkeypatch):

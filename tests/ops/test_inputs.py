@@ -160,3 +160,22 @@ def test_wrong_policies_are_refused_as_by_augment(policy):
     with pytest.raises(ValueError) as raised:
         inputs.inputs_of(images, FORMATS[0], policy, SPACE)
     assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wanted", FORMATS, ids=lambda w: f"{w.layout}-{w.dtype}")
+def test_a_gpu_returns_the_bits_of_the_cpu(wanted):
+    rng = np.random.default_rng(3)
+    images = some_images(rng, 64, 40, 50)
+    policies, corners = rng.integers(-1, len(SPACE), (64, 3)), rng.integers(-6, 40, (64, 2))
+    task = (wanted, policies, SPACE, 7)
+    got = inputs.inputs_of(images.cuda(), *task, holes=corners, side=9)
+    assert same_bits(got.cpu(), inputs.inputs_of(images, *task, holes=corners, side=9))
+    sizes = [tuple(map(int, rng.integers(1, 45, 2))) for _ in range(9)]
+    boxed = [torch.from_numpy(rng.integers(0, 256, (*size, 3), np.uint8)) for size in sizes]
+    boxes, labels = [[[0, 0, width, height]] for height, width in sizes], [[1]] * 9
+    choices = rng.integers(-1, len(BOXES), (9, 2))
+    steps = plan_boxes(sizes, boxes, labels, choices, BOXES, 2).steps
+    task = (wanted, pixels.common_size(sizes), steps, BOXES.fill)
+    got = inputs.padded_inputs([image.cuda() for image in boxed], *task)
+    assert same_bits(got.cpu(), inputs.padded_inputs(boxed, *task))
