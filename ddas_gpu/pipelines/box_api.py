@@ -51,13 +51,15 @@ def detection_pipeline(
     prefetch: int = 2,
     **options: Any,
 ) -> EpochPipeline:
-    """Return a DALI Pipeline of (images, boxes, labels, counts, sizes, ids), see `DetectionBatch`:
-    read, decode, resize, flip, policy, normalise, pad.
+    """Return a DALI Pipeline of what `DetectionBatch` names: images, boxes, labels, …
 
-    Works in `DALIGenericIterator(pipe, ["images", "boxes", …], reader_name="Reader")`. Every epoch
-    begins with a batch of its own, at the probabilities that `schedule` (a PolicySchedule or the
-    path of its JSON; None for no policy) has for that epoch of `epochs`. What happens to a sample
-    is a pure function of (seed, epoch, place of the sample in the source).
+    It reads, decodes, resizes, flips, applies the policy, normalises and pads.
+
+    Works in `DALIGenericIterator(pipe, DetectionBatch._fields, reader_name="Reader")`. Every epoch
+    begins with a batch of its own, at the probabilities that `schedule` has for that epoch of
+    `epochs`; later epochs keep the last ones. What happens to a sample is a pure function of (seed,
+    epoch, place of the sample in the source). Shifts and holes of the policy are scaled from the
+    size of the search to that of the training.
 
     source: a folder in COCO's layout, of which `split` is read; an opened `Coco`; or a sequence of
         `Annotated`; see `ddas_gpu.data.coco` for what is made of crowds and odd boxes.
@@ -122,8 +124,8 @@ def detection_loader(
 
         batches = detection_loader("data/coco", "policy.json", batch_size=16, epochs=150)
         for epoch in range(150):
-            for images, boxes, labels, counts, sizes, ids in batches:
-                loss = criterion(model(images), boxes, labels, counts)
+            for batch in batches:
+                losses = model(list(batch.images), batch.as_targets("torchvision"))
 
     source, schedule, epochs, device, training and `settings` are those of `detection_pipeline`.
     With torch.distributed each rank gets its share. Without DALI the loader falls back, with a
