@@ -55,6 +55,11 @@ class Loader:
         return self._feed.source
 
     @property
+    def transform(self) -> Any:
+        """The standard transform: sizes, crop, flip, and in `output` the mean and deviation."""
+        return self._feed.transform
+
+    @property
     def batch_size(self) -> int:
         return self._whole.batch_size
 
@@ -105,12 +110,13 @@ class Loader:
         self.epoch, self._place, self._resumed = epoch, 0, False
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._place and not self._resumed:  # the last pass was left early
-            self.epoch, self._place = self.epoch + 1, 0
-        self._resumed = False
         return self._pass(self._batches_of_rank())
 
     def _pass(self, batches: Batches) -> Iterator[Batch]:
+        # Here and not in __iter__: Lightning announces an epoch after it has asked for an iterator.
+        if self._place and not self._resumed:  # the last pass was left early
+            self.epoch, self._place = self.epoch + 1, 0
+        self._resumed = False
         order, length = batches.order, len(self)
         start = self.epoch * order.batches
         while self._place < length:
