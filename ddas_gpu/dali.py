@@ -78,7 +78,7 @@ class SizedNode(PolicyNode):
         super().__init__(policy.schedule.space, [])
         self.policy = policy
 
-    def __call__(self, images: list[Any], _: list[Any]) -> list[Any]:
+    def __call__(self, images: list[Any], drawn: list[Any] | None = None) -> list[Any]:
         return super().__call__(images)
 
     def augment(self, images: list[Any], drawn: DrawnPolicies) -> list[Any]:

@@ -15,7 +15,7 @@ from ddas_gpu import PolicySchedule, SearchSpace
 
 PACKAGE = Path(ddas_gpu.__file__).parent
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-OPTIONAL = {"albumentations", "cupy", "nvidia"}
+OPTIONAL = {"albumentations", "cupy", "lightning", "nvidia", "transformers"}
 # Examples that are only a sketch so far; strict, so that a mended one leaves this list.
 SKETCHES = {
     "ddas_gpu.gradients.policy_gradients",

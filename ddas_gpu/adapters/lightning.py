@@ -9,13 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import Callback, LightningDataModule
+
 from ddas_gpu.pipelines import Loader, loader
 from ddas_gpu.policy import PolicySchedule
-
-try:
-    from lightning.pytorch import Callback, LightningDataModule
-except ImportError:  # the package of older days
-    from pytorch_lightning import Callback, LightningDataModule
 
 __all__ = ["PolicyDataModule", "PolicyEpochs"]
 

@@ -82,5 +82,5 @@ class SamplePolicy(EpochPolicy):
             index = int(torch.randint(2**62, ()))
         elif index is None:
             host = pixels.cpu().numpy() if isinstance(pixels, torch.Tensor) else pixels
-            index = zlib.crc32(np.ascontiguousarray(host))
+            index = zlib.crc32(np.ascontiguousarray(host).data)
         return np.array([index])
