@@ -27,10 +27,21 @@ CUDA13 = [
 COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
 # SciPy reads the .mat files of SVHN and of ImageNet's devkit.
 MAT = ["scipy>=1.10"]
+# The trainers that ddas_gpu.adapters and the examples work with; none is needed otherwise.
+TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
-TEST = [*CUDA13, *COCO, *MAT, "hypothesis>=6.100", "pytest>=8", "setuptools>=70", "wheel"]
+TEST = [
+    *CUDA13,
+    *COCO,
+    *MAT,
+    *TRAINERS,
+    "hypothesis>=6.100",
+    "pytest>=8",
+    "setuptools>=70",
+    "wheel",
+]
 BENCH = [
     *CUDA13,
     "albumentations==2.0.8",
@@ -80,6 +91,7 @@ setup(
         "cuda13": CUDA13,
         "coco": COCO,
         "mat": MAT,
+        "trainers": TRAINERS,
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,

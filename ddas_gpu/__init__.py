@@ -11,6 +11,8 @@ from typing import Any
 __version__ = "0.2.0"
 
 _HOME = {
+    "BatchPolicy": "ddas_gpu.transforms",
+    "BoxPolicyTransform": "ddas_gpu.transforms",
     "Candidate": "ddas_gpu.space",
     "PolicySchedule": "ddas_gpu.policy",
     "PolicyTransform": "ddas_gpu.transforms",
@@ -23,7 +25,7 @@ _HOME = {
     "set_num_threads": "ddas_gpu.ops",
     "training_pipeline": "ddas_gpu.pipelines",
 }
-_MODULES = ("gradients", "ops")
+_MODULES = ("dali", "gradients", "ops")
 
 __all__ = [*_HOME, *_MODULES]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ddas_gpu.files import write_atomically
+from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.released import read_released
 from ddas_gpu.space import SearchSpace
 
@@ -94,6 +95,23 @@ class PolicySchedule:
         p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
         return PolicySchedule(self.space, np.array(p_tp), self.p_o, self.settings)
 
+    def scaled(self, image_size: int) -> PolicySchedule:
+        """Return the schedule for images of another size than those of the search.
+
+        Shifts and holes are numbers of pixels: they are multiplied by `image_size` divided by the
+        size that `settings` records as "image_size", the shorter side where images are not square.
+        Without that record the schedule stays as it is.
+        """
+        if not isinstance(image_size, (int, np.integer)) or image_size < 1:
+            raise ValueError(f"image_size is a number of pixels, 1 or more, not {image_size!r}")
+        searched = self.settings.get("image_size")
+        if not isinstance(searched, int) or searched < 1 or searched == image_size:
+            return self
+        factor, old = image_size / searched, self.space.scale
+        scale = PixelScale(round(old.translate * factor), round(old.cutout * factor))
+        settings = {**self.settings, "image_size": int(image_size)}
+        return replace(self, space=replace(self.space, scale=scale), settings=settings)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -137,8 +155,11 @@ class PolicySchedule:
 
     @classmethod
     def load(cls, path: str | Path) -> PolicySchedule:
-        """Read a schedule that `save` wrote."""
-        content = Path(path).read_bytes()
+        """Read a schedule that `save` wrote; `path` may be the folder of a finished run."""
+        path = Path(path)
+        if path.is_dir():
+            path = _in_run_folder(path)
+        content = path.read_bytes()
         try:
             return cls.from_json(json.loads(content))
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -151,10 +172,26 @@ class PolicySchedule:
         """Read a policy that the authors published as .npy; see `ddas_gpu.released`."""
         p_tp, p_o = read_released(path)
         try:
-            settings = {"released": Path(path).name}
+            settings = {"released": Path(path).name, "image_size": 32}
             return cls(SearchSpace.preset("cifar"), p_tp, p_o, settings)
         except ValueError as error:
             raise ValueError(f"{path} is not a released policy: {error}") from None
+
+
+def _in_run_folder(folder: Path) -> Path:
+    """Return the policy.json of a run, or raise a ValueError that says why there is none."""
+    if (folder / "policy.json").is_file():
+        return folder / "policy.json"
+    try:
+        command = json.loads((folder / "config.json").read_bytes())["command"]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ValueError(f"{folder} holds no policy.json and is not the folder of a run") from None
+    if command == "search":
+        raise ValueError(
+            f"the search in {folder} is not finished and has no policy.json yet: "
+            f"resume it with ddas search --resume --out {folder}"
+        )
+    raise ValueError(f"the {command} in {folder} has no policy.json: it was made without a policy")
 
 
 def _numbers(name: str, values: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from ddas_gpu import PolicySchedule, SearchSpace
 
 PACKAGE = Path(ddas_gpu.__file__).parent
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-OPTIONAL = {"albumentations", "cupy", "nvidia"}
+OPTIONAL = {"albumentations", "cupy", "lightning", "nvidia", "transformers"}
 
 
 def modules_with_examples() -> list[str]:

@@ -64,9 +64,46 @@ def test_plain_loop_learns_and_resumes(policy: Path, capsys):
     assert "epoch" not in capsys.readouterr().out
 
 
-def test_lightning_style_learns(policy: Path):
+@pytest.mark.parametrize("more", [(), ("--on-batches",)])
+def test_lightning_trainer_learns(policy: Path, tmp_path: Path, more: tuple[str, ...]):
     pytest.importorskip("nvidia.dali")
-    assert run("lightning_style.py", "--policy", policy, "--epochs", 2) > 0.8
+    pytest.importorskip("lightning", reason="Lightning is not installed: ddas_gpu[trainers]")
+    settings = ("--policy", policy, "--epochs", 2, "--out", tmp_path / "out", *more)
+    assert run("lightning_trainer.py", *settings) > 0.7
+
+
+def test_huggingface_trainer_learns_and_resumes(policy: Path, tmp_path: Path):
+    pytest.importorskip("nvidia.dali")
+    pytest.importorskip("transformers", reason="not installed: ddas_gpu[trainers]")
+    pytest.importorskip("accelerate", reason="not installed: ddas_gpu[trainers]")
+    settings = ("--policy", policy, "--out", tmp_path / "out")
+    assert run("huggingface_trainer.py", *settings, "--epochs", 2) > 0.7
+    assert run("huggingface_trainer.py", *settings, "--epochs", 3, "--resume") > 0.7
+
+
+def test_accelerate_loop_learns_and_resumes(policy: Path, tmp_path: Path, capsys):
+    pytest.importorskip("nvidia.dali")
+    pytest.importorskip("accelerate", reason="not installed: ddas_gpu[trainers]")
+    settings = ("--policy", policy, "--epochs", 2, "--checkpoint", tmp_path / "state")
+    score = run("accelerate_loop.py", *settings)
+    assert score > 0.7 and "epoch 2" in capsys.readouterr().out
+    assert run("accelerate_loop.py", *settings) == score  # nothing was left to do
+    assert "epoch" not in capsys.readouterr().out
+
+
+def test_dali_pipeline_learns(policy: Path, tmp_path: Path, capsys):
+    pytest.importorskip("nvidia.dali")
+    folder, generator = tmp_path / "colours", np.random.default_rng(0)
+    for channel in range(3):
+        (folder / str(channel)).mkdir(parents=True)
+        for number in range(8):
+            pixels = generator.integers(0, 60, (40, 40, 3), np.uint8)
+            pixels[:, :, channel] += 150
+            Image.fromarray(pixels).save(folder / str(channel) / f"{number}.png")
+    sizes = ("--size", 32, "--batch-size", 5, "--epochs", 12)
+    last = run("dali_pipeline.py", "--root", folder, "--policy", policy, *sizes)
+    first = float(capsys.readouterr().out.split("\n")[0].split()[-1])
+    assert last < first
 
 
 @pytest.mark.parametrize("workers", [0, 2])

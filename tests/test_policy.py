@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu.ops.table import PixelScale
 
 SPACE = SearchSpace.of(("Identity", "Invert", "Rotate"), levels=(2, 6), depth=2)  # K = 4
 
@@ -151,3 +152,21 @@ def test_smoothing_keeps_a_constant(value, length, size):
 def test_filter_sizes_that_are_none_are_refused(size):
     with pytest.raises(ValueError, match="mean filter"):
         LADDER.smoothed(size)
+
+
+def test_scaled_follows_the_recorded_size():
+    space = SearchSpace.of(["TranslateX", "Cutout", "Rotate"], [10], scale=PixelScale(250, 100))
+    schedule = PolicySchedule(space, [0.5], [[0.2, 0.3, 0.5]], {"image_size": 800, "data": "coco"})
+    half = schedule.scaled(400)
+    assert [half.space.argument(index) for index in range(3)] == [125, 50, 30]
+    assert half.settings == {"image_size": 400, "data": "coco"}
+    assert half.scaled(400) is half and half.scaled(800) == schedule
+    assert (half.p_tp == schedule.p_tp).all() and (half.p_o == schedule.p_o).all()
+
+
+def test_scaled_without_a_record_changes_nothing():
+    space = SearchSpace.of(["TranslateX"], [10])
+    schedule = PolicySchedule(space, [0.5], [[1.0]])
+    assert schedule.scaled(400) is schedule
+    with pytest.raises(ValueError, match="image_size is a number of pixels, 1 or more, not 0"):
+        schedule.scaled(0)

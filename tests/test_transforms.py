@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -32,7 +33,7 @@ def test_it_is_what_the_pipelines_do_to_the_sample_of_that_index(epoch):
     samples = np.arange(40)
     policies = draws.draw_policies(SCHEDULE, 4, 5, epoch, samples)
     expected = augment(IMAGES, policies, SPACE, draws.sign_key(5, epoch), samples=samples)
-    found = np.stack([transform(image, index) for index, image in enumerate(IMAGES)])
+    found = np.stack([transform(image, index=index) for index, image in enumerate(IMAGES)])
     np.testing.assert_array_equal(found, expected)
     assert (found != IMAGES).any()
 
@@ -55,7 +56,7 @@ def test_the_input_is_left_alone():
     transform = PolicyTransform(SCHEDULE, epochs=1)
     image = IMAGES[0].copy()
     for index in range(20):
-        transform(image, index)
+        transform(image, index=index)
     np.testing.assert_array_equal(image, IMAGES[0])
 
 
@@ -120,10 +121,10 @@ def test_set_epoch_reaches_the_workers(method, persistent):
 def test_it_can_be_pickled_and_copied():
     transform = PolicyTransform(SCHEDULE, epochs=2, seed=3)
     transform.set_epoch(1)
-    copy = pickle.loads(pickle.dumps(transform))
-    assert copy.epoch == 1
+    pickled = pickle.loads(pickle.dumps(transform))
+    assert pickled.epoch == 1
     for image in IMAGES[:10]:
-        np.testing.assert_array_equal(copy(image), transform(image))
+        np.testing.assert_array_equal(pickled(image), transform(image))
 
 
 def test_a_schedule_may_be_a_file(tmp_path):
@@ -147,9 +148,69 @@ def test_what_is_not_an_image(image, problem, message):
         PolicyTransform(SCHEDULE, 1)(image)
 
 
+def test_epochs_beyond_the_last_keep_its_probabilities():
+    transform = PolicyTransform(INVERT, epochs=3)
+    inverting = PolicyTransform(INVERT, epochs=2)  # with the second entry at the end
+    for epoch in (3, 10):
+        transform.set_epoch(epoch)
+        np.testing.assert_array_equal(transform(IMAGES[0]), IMAGES[0])
+    inverting.set_epoch(1)
+    at_the_end = inverting(IMAGES[0])
+    inverting.set_epoch(7)
+    np.testing.assert_array_equal(inverting(IMAGES[0]), at_the_end)
+
+
 def test_epochs_that_do_not_exist():
-    transform = PolicyTransform(SCHEDULE, epochs=2)
-    with pytest.raises(ValueError, match="epoch 2 is not one of 0 … 1"):
-        transform.set_epoch(2)
+    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
+        PolicyTransform(SCHEDULE, epochs=2).set_epoch(-1)
     with pytest.raises(ValueError, match="at least 1 epoch, not 0"):
         PolicyTransform(SCHEDULE, epochs=0)
+
+
+def test_a_deep_copy_follows_the_epochs_of_the_original():
+    dataset = Pictures(PolicyTransform(INVERT, epochs=3))
+    copied = copy.deepcopy(dataset)
+    dataset.transform.set_epoch(1)
+    np.testing.assert_array_equal(copied[3].numpy(), 255 - IMAGES[3])
+
+
+def test_what_comes_with_an_image_is_passed_through():
+    transform = PolicyTransform(SCHEDULE, epochs=2, seed=1)
+    transform.set_epoch(1)
+    expected = transform(IMAGES[3])
+    image, label = transform(IMAGES[3], 7)
+    assert label == 7
+    np.testing.assert_array_equal(image, expected)
+    image, target = transform(IMAGES[3], np.arange(3))
+    np.testing.assert_array_equal(image, expected)
+    np.testing.assert_array_equal(target, np.arange(3))
+    sample = {"name": "a", "picture": Image.fromarray(IMAGES[3]), "scores": [torch.ones(2), None]}
+    found = transform(sample)
+    np.testing.assert_array_equal(np.asarray(found["picture"]), expected)
+    assert found["name"] == "a" and found["scores"][1] is None
+    assert found["scores"][0] is sample["scores"][0]
+
+
+def test_the_same_pixels_become_the_same_bytes_unless_drawn_at_random():
+    pure = PolicyTransform(SCHEDULE, epochs=2)
+    pure.set_epoch(1)
+    np.testing.assert_array_equal(pure(IMAGES[0]), pure(IMAGES[0]))
+    random = PolicyTransform(SCHEDULE, epochs=2, draw="random")
+    random.set_epoch(1)
+    torch.manual_seed(0)
+    views = [random(IMAGES[0], index=0) for _ in range(10)]
+    assert len({view.tobytes() for view in views}) > 5
+    torch.manual_seed(0)
+    again = [random(IMAGES[0], index=0) for _ in range(10)]
+    np.testing.assert_array_equal(views, again)
+    with pytest.raises(ValueError, match="draw is one of sample, random, not 'twice'"):
+        PolicyTransform(SCHEDULE, epochs=2, draw="twice")
+
+
+def test_shifts_follow_the_size_of_the_image():
+    space = SearchSpace.of(["TranslateY"], [10], depth=1)  # 10 pixels of 100
+    schedule = PolicySchedule(space, [1.0], [[1.0]], {"image_size": 100})
+    transform = PolicyTransform(schedule, epochs=1)
+    for side in (20, 50):
+        image = np.full((side, side + 3, 3), 255, np.uint8)
+        assert (transform(image) == 0).all((1, 2)).sum() == side // 10

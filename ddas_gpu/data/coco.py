@@ -40,6 +40,7 @@ class Annotated:
     labels: np.ndarray  # (n,) int64
     areas: np.ndarray  # (n,) float64: of the object, not of its box, where the file has it
     crowd: np.ndarray  # (n,) bool: many objects of one class in one box
+    id: int | None = None  # of the image, in the annotations
 
     def objects(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the boxes and labels to learn from: without crowds."""
@@ -72,6 +73,7 @@ class Coco:
 
     images: Sequence[Annotated]
     class_names: tuple[str, ...] = ()
+    category_ids: tuple[int, ...] = ()  # of each class, in the annotations
 
     def __len__(self) -> int:
         return len(self.images)
@@ -141,10 +143,13 @@ def open_coco(root: Path, split: str = "train2017") -> Coco:
         if image["file_name"] not in present:
             raise ValueError(f"{path} names the image {image['file_name']}, not in {folder}")
         size = _size(image, f"{path}: image {image['file_name']}")
-        found.append(_annotated(folder / image["file_name"], size, rows[image["id"]]))
+        made = _annotated(folder / image["file_name"], size, rows[image["id"]])
+        found.append(replace(made, id=image["id"] if isinstance(image["id"], int) else None))
     if not found:
         raise ValueError(f"{path} has no images")
-    return Coco(found, tuple(str(kinds[kind]) for kind in sorted(kinds)))
+    ordered = sorted(kinds)
+    numbers = tuple(ordered) if all(isinstance(kind, int) for kind in ordered) else ()
+    return Coco(found, tuple(str(kinds[kind]) for kind in ordered), numbers)
 
 
 # The keys that each part of the file must have.

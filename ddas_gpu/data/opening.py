@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ Images = Labelled | Records
 ON_BAD_FILES = (None, "skip", "stop")
 TARS = frozenset((".tar",))
 TFRECORDS = frozenset((".tfrecord", ".tfrecords"))
+PART_OF = re.compile(r"-\d{5}-of-\d{5}$")  # as TensorFlow's scripts name the parts of a set
 
 
 class _Files(Protocol):
@@ -53,19 +56,25 @@ def find_root(name: str, root: Path | None, layout: str = LAYOUT) -> Path:
 def open_images(root: Any, on_bad_files: str | None = None) -> Images:
     """Open images with labels.
 
-    root: a folder with one folder of images per class; one or more .tar (WebDataset) or .tfrecord
-        files, or a folder of them; a pair of arrays (images, labels); or an opened source.
+    root: a folder with one folder of images per class; one or more .tar (WebDataset) or TFRecord
+        files, a folder of them, or a pattern such as train-{0000..0012}.tar or train-*.tar; a pair
+        (images, labels) of arrays or (paths, labels) of image files; a torchvision data set such
+        as ImageFolder or CIFAR10, or a Subset of one; or an opened source.
     on_bad_files: None trusts the files; "skip" and "stop" look through all image files first and
         go on without the unreadable ones, with a warning that names them, or raise a ValueError.
     """
     if on_bad_files not in ON_BAD_FILES:
         raise ValueError(f"on_bad_files is one of {ON_BAD_FILES}, not {on_bad_files!r}")
+    images = _open(root)
+    return readable(images, on_bad_files) if isinstance(images, ImageFiles) else images
+
+
+def _open(root: Any) -> Images:
     if isinstance(root, (str, Path)):
-        images = _open_path(Path(root))
-        return readable(images, on_bad_files) if isinstance(images, ImageFiles) else images
+        return _open_path(root)
     if hasattr(root, "files") and hasattr(root, "labels"):
         names = tuple(getattr(root, "class_names", ()))
-        return readable(ImageFiles(root.files, np.asarray(root.labels), names), on_bad_files)
+        return ImageFiles(root.files, np.asarray(root.labels), names)
     if isinstance(root, ImageArrays):
         return root
     if hasattr(root, "images") and hasattr(root, "labels"):
@@ -74,12 +83,55 @@ def open_images(root: Any, on_bad_files: str | None = None) -> Images:
         if all(isinstance(file, (str, Path)) for file in root):
             return _open_records([Path(file) for file in root])
         if len(root) == 2:
-            pixels, labels = map(np.asarray, root)
-            return ImageArrays(pixels, labels)
+            return _open_pair(*root)
+    found = open_torch_dataset(root)
+    if found is not None:
+        return found
     raise TypeError(
-        "images come from a folder, from .tar or .tfrecord files, or as (images, labels), "
+        "images come from a folder, from .tar or .tfrecord files, as (images, labels) or "
+        "(paths, labels), or from a torchvision data set such as ImageFolder, "
         f"not from {type(root).__name__}"
     )
+
+
+def _open_pair(images: Any, labels: Any) -> ImageFiles | ImageArrays:
+    labels = np.asarray(labels)
+    if len(images) and all(isinstance(image, (str, Path)) for image in images):
+        if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+            raise ValueError(
+                f"{len(images)} paths need {len(images)} whole numbers as labels, not "
+                f"{labels.dtype} of the shape {labels.shape}"
+            )
+        return ImageFiles([Path(image) for image in images], labels.astype(np.int64))
+    return ImageArrays(np.asarray(images), labels)
+
+
+def open_torch_dataset(dataset: Any) -> ImageFiles | ImageArrays | None:
+    """Open what torchvision's data sets hold; None if it is not one of them.
+
+    ImageFolder and its kin have `samples`, CIFAR10 and its kin `data` and `targets`; a Subset has
+    `dataset` and `indices`. Their transforms are not applied.
+    """
+    if hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+        whole = open_torch_dataset(dataset.dataset)
+        return None if whole is None else whole.subset(np.asarray(dataset.indices, np.int64))
+    names = tuple(map(str, getattr(dataset, "classes", ())))
+    found: ImageFiles | ImageArrays
+    if hasattr(dataset, "samples") and len(dataset.samples):
+        paths, labels = zip(*dataset.samples, strict=True)
+        found = ImageFiles([Path(path) for path in paths], np.array(labels, np.int64), names)
+    elif isinstance(getattr(dataset, "data", None), np.ndarray) and hasattr(dataset, "targets"):
+        found = ImageArrays(dataset.data, np.array(dataset.targets, np.int64), names)
+    else:
+        return None
+    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
+        warnings.warn(
+            f"the transforms of {type(dataset).__name__} are not applied: crop, flip, policy and "
+            "normalisation are settings of the loader",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return found
 
 
 def open_boxes(source: Any, split: str, keep_empty: bool) -> Coco:
@@ -103,23 +155,64 @@ def _annotated(source: Any) -> Coco:
     return Coco(source)
 
 
-def _open_path(root: Path) -> Images:
-    if root.is_file():
-        return _open_records([root])
-    if not root.is_dir():
+def _open_path(root: str | Path) -> Images:
+    path = Path(root)
+    if path.is_file():
+        return _open_records([path])
+    if path.is_dir():
+        records = sorted(file for file in path.iterdir() if _kind(file) is not None)
+        return _open_records(records) if records else open_folder(path)
+    if not set("{*?[") & set(str(root)):
         raise ValueError(f"there is no folder or file {root}")
-    records = sorted(f for f in root.iterdir() if f.suffix in TARS | TFRECORDS)
-    return _open_records(records) if records else open_folder(root)
+    files = [file for pattern in expand_braces(str(root)) for file in _matching(pattern)]
+    if not files:
+        raise ValueError(f"no file matches {root}")
+    return _open_records(files)
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return what a shell makes of {0000..0012} and {a,b}.
+
+    >>> expand_braces("train-{08..10}.tar")
+    ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    """
+    found = re.search(r"\{(?:(\d+)\.\.(\d+)|([^{}]*,[^{}]*))\}", pattern)
+    if found is None:
+        return [pattern]
+    first, last, words = found.groups()
+    if words is None:
+        digits = len(first) if first.startswith("0") else 0
+        parts = [f"{number:0{digits}}" for number in range(int(first), int(last) + 1)]
+    else:
+        parts = words.split(",")
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    return [each for part in parts for each in expand_braces(f"{before}{part}{after}")]
+
+
+def _matching(pattern: str) -> list[Path]:
+    """Return the files of a pattern with * ? [ ], sorted; without any, the path itself."""
+    if set("*?[") & set(pattern):
+        return [Path(file) for file in sorted(glob.glob(pattern, recursive=True))]
+    return [Path(pattern)]
+
+
+def _kind(file: Path) -> str | None:
+    """Return the kind of a file of records: by its ending, or a name as in "00003-of-01024"."""
+    if file.suffix in TARS:
+        return "webdataset"
+    if file.suffix in TFRECORDS or PART_OF.search(file.name):
+        return "tfrecord"
+    return None
 
 
 def _open_records(files: list[Path]) -> Records:
     for file in files:
         if not file.is_file():
             raise ValueError(f"there is no file {file}")
-    for kind, suffixes in (("webdataset", TARS), ("tfrecord", TFRECORDS)):
-        if all(file.suffix in suffixes for file in files):
-            return Records(files, kind)
-    raise ValueError(f"neither .tar nor .tfrecord files alone: {', '.join(map(str, files))}")
+    kinds = {_kind(file) for file in files}
+    if len(kinds) > 1 or None in kinds:
+        raise ValueError(f"neither .tar nor .tfrecord files alone: {', '.join(map(str, files))}")
+    return Records(files, str(*kinds))
 
 
 def readable(images: FilesT, on_bad_files: str | None) -> FilesT:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ddas_gpu.export.filled import apply_filled
 from ddas_gpu.files import write_atomically
-from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import Argument, find
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
@@ -86,25 +86,30 @@ def _candidate(space: SearchSpace, index: int, probability: float) -> Any:
     A = _albumentations()
     op, argument = space[index].op, space.argument(index)
     if find(op).signed and argument:
-        both = [transform_of(op, argument), transform_of(op, -argument)]
+        both = [transform_of(op, signed, space.fill) for signed in (argument, -argument)]
         return A.OneOf(both, p=probability)
     # In a Sequential, because the JSON does not keep the probability of our Lambdas.
-    return A.Sequential([transform_of(op, argument)], p=probability)
+    return A.Sequential([transform_of(op, argument, space.fill)], p=probability)
 
 
-def transform_of(op: str, argument: Argument) -> Any:
-    """Return one op at one argument, always applied."""
+def transform_of(op: str, argument: Argument, fill: int = 0) -> Any:
+    """Return one op at one argument, always applied; `fill` is the grey from outside the image."""
     A = _albumentations()
+    if op in MOVING:
+        return MOVING[op](A, argument, {"fill": fill, **EDGES})
     if op in OWN:
         return OWN[op](A, argument)
-    name = f"{PREFIX} {op}" if argument is None else f"{PREFIX} {op} {argument!r}"
-    return A.Lambda(image=partial(_apply, op=op, argument=argument), name=name, p=1.0)
+    fill = fill if find(op).fills else 0
+    name = " ".join([PREFIX, op, *map(repr, [] if argument is None else [argument])])
+    name += f" fill {fill}" if fill else ""
+    call = partial(_apply, op=op, argument=argument, fill=fill)
+    return A.Lambda(image=call, name=name, p=1.0)
 
 
-def _apply(image: np.ndarray, op: str, argument: Argument, **_: Any) -> np.ndarray:
+def _apply(image: np.ndarray, op: str, argument: Argument, fill: int, **_: Any) -> np.ndarray:
     # Cutout draws its position from NumPy's global state, which DataLoader workers seed.
     seed = int(np.random.randint(2**31)) if find(op).centred else 0  # noqa: NPY002
-    return apply_op(np.ascontiguousarray(image)[None], op, argument, seed=seed)[0]
+    return apply_filled([np.ascontiguousarray(image)], op, [argument], fill, seed)[0]
 
 
 def _names(content: Any) -> Iterator[str]:
@@ -119,17 +124,18 @@ def _names(content: Any) -> Iterator[str]:
 
 
 def _from_name(name: str) -> Any:
-    prefix, op, *argument = name.split(" ")
+    words, _, fill = name.partition(" fill ")
+    prefix, op, *argument = words.split(" ")
     if prefix != PREFIX or len(argument) > 1:
         raise ValueError(f"the transform {name!r} is not one of ours")
     number = json.loads(argument[0]) if argument else None
-    return transform_of(op, find(op).check(number))
+    return transform_of(op, find(op).check(number), int(fill or 0))
 
 
 # --- the ops that Albumentations has --------------------------------------------------------------
 
-NEAREST, BLACK = 0, 0  # OpenCV's INTER_NEAREST and BORDER_CONSTANT
-EDGES = {"interpolation": NEAREST, "border_mode": BLACK, "fill": 0, "p": 1.0}
+NEAREST, CONSTANT = 0, 0  # OpenCV's INTER_NEAREST and BORDER_CONSTANT
+EDGES = {"interpolation": NEAREST, "border_mode": CONSTANT, "p": 1.0}
 
 
 def _jitter(A: Any, **changed: float) -> Any:
@@ -137,9 +143,9 @@ def _jitter(A: Any, **changed: float) -> Any:
     return A.ColorJitter(**{name: (value, value) for name, value in kept.items()}, p=1.0)
 
 
-def _shift(A: Any, x: int = 0, y: int = 0) -> Any:
+def _shift(A: Any, edges: dict[str, Any], x: int = 0, y: int = 0) -> Any:
     # Pillow's offset says where a pixel comes from, Albumentations' where it goes.
-    return A.Affine(translate_px={"x": (-x, -x), "y": (-y, -y)}, **EDGES)
+    return A.Affine(translate_px={"x": (-x, -x), "y": (-y, -y)}, **edges)
 
 
 # Arguments are those that `Op.check` accepted: None only for ops without one.
@@ -148,7 +154,6 @@ OWN: dict[str, Callable[[Any, Any], Any]] = {
     "FlipLR": lambda A, _: A.HorizontalFlip(p=1.0),
     "FlipUD": lambda A, _: A.VerticalFlip(p=1.0),
     "Invert": lambda A, _: A.InvertImg(p=1.0),
-    "Rotate": lambda A, degrees: A.Rotate(limit=(degrees, degrees), **EDGES),
     "Posterize": lambda A, bits: A.Posterize(num_bits=bits, p=1.0),
     "Solarize": lambda A, threshold: (
         # The threshold is a fraction of 255; ours of 256 inverts nothing.
@@ -159,7 +164,12 @@ OWN: dict[str, Callable[[Any, Any], Any]] = {
     "Color": lambda A, factor: _jitter(A, saturation=factor),
     "Contrast": lambda A, factor: _jitter(A, contrast=factor),
     "Brightness": lambda A, factor: _jitter(A, brightness=factor),
-    "TranslateX": lambda A, pixels: _shift(A, x=pixels),
-    "TranslateY": lambda A, pixels: _shift(A, y=pixels),
     "Rotate90": lambda A, _: A.Sequential([A.Transpose(p=1.0), A.VerticalFlip(p=1.0)], p=1.0),
+}
+
+# Those with pixels from outside the image: the last argument says how to fill them.
+MOVING: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
+    "Rotate": lambda A, degrees, edges: A.Rotate(limit=(degrees, degrees), **edges),
+    "TranslateX": lambda A, pixels, edges: _shift(A, edges, x=pixels),
+    "TranslateY": lambda A, pixels, edges: _shift(A, edges, y=pixels),
 }

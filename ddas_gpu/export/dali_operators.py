@@ -1,4 +1,4 @@
-"""Our ops in DALI's operators, with Pillow's conventions: nearest neighbours, black outside."""
+"""Our ops in DALI's operators, with Pillow's conventions: nearest neighbours, one grey outside."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from nvidia.dali.auto_aug import augmentations
 from nvidia.dali.auto_aug.core import augmentation
 from nvidia.dali.pipeline import do_not_convert
 
-from ddas_gpu.ops import apply_op
+from ddas_gpu.export.filled import apply_filled
 from ddas_gpu.ops.table import Argument, find
 
-EDGES = {"fill_value": 0, "interp_type": types.INTERP_NN}
 
+def augmentation_of(op: str, arguments: Sequence[Argument], fill: int = 0) -> Any:
+    """Return an op with its arguments as magnitude bins; DALI draws the sign of signed ops.
 
-def augmentation_of(op: str, arguments: Sequence[Argument]) -> Any:
-    """Return an op with its arguments as magnitude bins; DALI draws the sign of signed ops."""
+    fill: the grey of pixels from outside the image, and of Cutout's holes.
+    """
     declared = find(op)
-    function, parameter = OWN.get(op, (_ours(op), float))
+    if op in MOVING:
+        moving, parameter = MOVING[op]
+        function = moving(fill)
+    else:
+        function, parameter = OWN.get(op, (_ours(op, fill), float))
     if declared.law is None:
         return augmentation(function, name=op)
     return augmentation(
@@ -34,18 +39,17 @@ def augmentation_of(op: str, arguments: Sequence[Argument]) -> Any:
     )
 
 
-def _ours(op: str) -> Callable[..., Any]:
+def _ours(op: str, fill: int) -> Callable[..., Any]:
     """Return a node that calls our own op, which is exact."""
     takes_argument = find(op).law is not None
 
     @do_not_convert
     def batch(images: list[Any], *arguments: list[Any]) -> list[Any]:
         seed = int(np.random.randint(2**31)) if find(op).centred else 0  # noqa: NPY002
-        numbers = [float(a) for a in arguments[0]] if arguments else [None] * len(images)
-        return [
-            apply_op([_contiguous(image)], op, number, seed=seed + place)[0]
-            for place, (image, number) in enumerate(zip(images, numbers, strict=True))
-        ]
+        numbers: list[Any] = [None] * len(images)
+        if arguments:
+            numbers = [float(argument) for argument in arguments[0]]
+        return apply_filled([_contiguous(image) for image in images], op, numbers, fill, seed)
 
     def node(data: Any, argument: Any) -> Any:
         inputs = (data, argument) if takes_argument else (data,)
@@ -67,12 +71,30 @@ def _contiguous(image: Any) -> Any:
 # --- DALI's own -----------------------------------------------------------------------------------
 
 
-def _warp(data: Any, matrix: Any) -> Any:
-    return fn.warp_affine(data, matrix=matrix, inverse_map=True, **EDGES)
+def _warp(fill: int) -> Callable[..., Any]:
+    def warp(data: Any, matrix: Any) -> Any:
+        return fn.warp_affine(
+            data,
+            matrix=matrix,
+            inverse_map=True,
+            fill_value=float(fill),
+            interp_type=types.INTERP_NN,
+        )
+
+    return warp
 
 
-def _rotate(data: Any, degrees: Any) -> Any:
-    return fn.rotate(data, angle=degrees, keep_size=True, **EDGES)
+def _rotate(fill: int) -> Callable[..., Any]:
+    def rotate(data: Any, degrees: Any) -> Any:
+        return fn.rotate(
+            data,
+            angle=degrees,
+            keep_size=True,
+            fill_value=float(fill),
+            interp_type=types.INTERP_NN,
+        )
+
+    return rotate
 
 
 def _flip_lr(data: Any, _: Any) -> Any:
@@ -135,17 +157,20 @@ OWN: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
     "Invert": (augmentations.invert.op, float),
     "Blur": (_blur, float),
     "Smooth": (_smooth, float),
-    "Rotate": (_rotate, np.float32),
     "Posterize": (augmentations.posterize.op, augmentations.poster_mask_uint8),
-    "ShearX": (_warp, _matrix(0, 1)),
-    "ShearY": (_warp, _matrix(1, 0)),
-    "TranslateX": (_warp, _matrix(0, 2)),
-    "TranslateY": (_warp, _matrix(1, 2)),
     "Solarize": (augmentations.solarize.op, np.int16),
     "Color": (augmentations.color.op, np.float32),
     "Contrast": (augmentations.contrast.op, np.float32),
     "Brightness": (_brightness, np.float32),
     "Sharpness": (_filter, _sharpening),
     "Rotate90": (_rotate90, float),
+}
+# Those with pixels from outside the image: the function is made for a fill value.
+MOVING: dict[str, tuple[Callable[[int], Callable[..., Any]], Callable[[float], Any]]] = {
+    "Rotate": (_rotate, np.float32),
+    "ShearX": (_warp, _matrix(0, 1)),
+    "ShearY": (_warp, _matrix(1, 0)),
+    "TranslateX": (_warp, _matrix(0, 2)),
+    "TranslateY": (_warp, _matrix(1, 2)),
 }
 OPERANDS = ("Posterize", "Solarize", "Sharpness")

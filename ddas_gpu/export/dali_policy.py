@@ -73,7 +73,9 @@ def _triples(space: SearchSpace, operators: Any) -> tuple[list[tuple[Any, float,
     made: dict[str, Callable[..., Any]] = {}
     for op, values in arguments.items():
         # All augmentations of a policy need the same number of bins: repeat the last.
-        made[op] = operators.augmentation_of(op, values + values[-1:] * (bins - len(values)))
+        made[op] = operators.augmentation_of(
+            op, values + values[-1:] * (bins - len(values)), space.fill
+        )
     places: dict[str, int] = dict.fromkeys(arguments, 0)
     triples = []
     for candidate in space:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.data.opening import open_boxes
 from ddas_gpu.ops.box_policies import MOST_BOXES
-from ddas_gpu.pipelines.api import open_schedule, shard_of
+from ddas_gpu.pipelines.api import open_schedule, require_epochs, require_known_options
+from ddas_gpu.pipelines.batches import make_pipeline, open_batches, warn_without_dali
 from ddas_gpu.pipelines.box_feed import BoxFeed
-from ddas_gpu.pipelines.loader import Loader, make_pipeline, open_batches
+from ddas_gpu.pipelines.keywords import require_known, require_levels
+from ddas_gpu.pipelines.loader import Loader
 from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.transform import Resize, make_box_transform
+from ddas_gpu.pipelines.shards import check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.transform import KeepRatio, Resize, make_box_transform
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:
-    from ddas_gpu.pipelines.dali import ImagePipeline
+    from ddas_gpu.pipelines.epochs import EpochPipeline
 
 
 def detection_pipeline(
@@ -28,6 +32,8 @@ def detection_pipeline(
     device: str = "auto",
     *,
     training: bool = True,
+    start_epoch: int = 0,
+    steps_per_epoch: int | None = None,
     split: str = "train2017",
     keep_empty: bool = True,
     resize: int | tuple[int, int] | Resize = (800, 1333),
@@ -40,17 +46,20 @@ def detection_pipeline(
     shard_id: int | None = None,
     num_shards: int | None = None,
     first: int = 0,
+    device_id: int | None = None,
     num_threads: int | None = None,
     prefetch: int = 2,
     **options: Any,
-) -> ImagePipeline:
-    """Return a DALI Pipeline of (images, boxes, labels, counts, sizes, ids), see `DetectionBatch`:
-    read, decode, resize, flip, policy, normalise, pad.
+) -> EpochPipeline:
+    """Return a DALI Pipeline of what `DetectionBatch` names: images, boxes, labels, …
 
-    Works in `DALIGenericIterator(pipe, ["images", "boxes", …], reader_name="Reader")`. Every epoch
-    begins with a batch of its own, at the probabilities that `schedule` (a PolicySchedule or the
-    path of its JSON; None for no policy) has for that epoch of `epochs`. What happens to a sample
-    is a pure function of (seed, epoch, place of the sample in the source).
+    It reads, decodes, resizes, flips, applies the policy, normalises and pads.
+
+    Works in `DALIGenericIterator(pipe, DetectionBatch._fields, reader_name="Reader")`. Every epoch
+    begins with a batch of its own, at the probabilities that `schedule` has for that epoch of
+    `epochs`; later epochs keep the last ones. What happens to a sample is a pure function of (seed,
+    epoch, place of the sample in the source). Shifts and holes of the policy are scaled from the
+    size of the search to that of the training.
 
     source: a folder in COCO's layout, of which `split` is read; an opened `Coco`; or a sequence of
         `Annotated`; see `ddas_gpu.data.coco` for what is made of crowds and odd boxes.
@@ -63,6 +72,7 @@ def detection_pipeline(
     Images are padded at the right and below, to the largest of the batch in multiples of 32; so
     are their boxes, to the most of the batch, at least one.
     """
+    require_known_options(detection_pipeline, options)
     feed, order = prepare_boxes(
         source,
         training=training,
@@ -72,8 +82,8 @@ def detection_pipeline(
         split=split,
         keep_empty=keep_empty,
         seed=seed,
-        shard_id=shard_id,
-        num_shards=num_shards,
+        steps_per_epoch=steps_per_epoch,
+        shard=shard_of(shard_id, num_shards),
         resize=resize,
         flip=flip,
         mean=mean,
@@ -81,10 +91,13 @@ def detection_pipeline(
         layout=layout,
         dtype=dtype,
     )
+    require_one_seed(order)
     return make_pipeline(
         feed.from_batch(first),
         order,
         device=device,
+        start_epoch=start_epoch,
+        device_id=device_id,
         num_threads=num_threads,
         prefetch=prefetch,
         **options,
@@ -100,6 +113,9 @@ def detection_loader(
     *,
     training: bool = True,
     drop_last: bool = False,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    device_id: int | None = None,
     num_threads: int | None = None,
     prefetch: int = 2,
     **settings: Any,
@@ -108,15 +124,16 @@ def detection_loader(
 
         batches = detection_loader("data/coco", "policy.json", batch_size=16, epochs=150)
         for epoch in range(150):
-            for images, boxes, labels, counts, sizes, ids in batches:
-                loss = criterion(model(images), boxes, labels, counts)
+            for batch in batches:
+                losses = model(list(batch.images), batch.as_targets("torchvision"))
 
     source, schedule, epochs, device, training and `settings` are those of `detection_pipeline`.
     With torch.distributed each rank gets its share. Without DALI the loader falls back, with a
     warning, to Pillow and torch.
     """
-    if schedule is not None and epochs is None:
-        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
+    require_known("detection_loader", settings, detection_loader, prepare_boxes, make_box_transform)
+    require_epochs(schedule, epochs)
+    check_shards(shard_id, num_shards)
     feed, order = prepare_boxes(
         source,
         training=training,
@@ -125,8 +142,11 @@ def detection_loader(
         batch_size=batch_size,
         **settings,
     )
-    batches = open_batches(feed, order, device, num_threads, prefetch)
-    return Loader(batches, epochs, drop_last)
+    warn_without_dali(feed)
+    run = partial(
+        open_batches, device=device, workers=num_threads, prefetch=prefetch, device_id=device_id
+    )
+    return Loader(feed, order, run, shard=(shard_id, num_shards), drop_last=drop_last)
 
 
 def prepare_boxes(
@@ -139,21 +159,25 @@ def prepare_boxes(
     split: str = "train2017",
     keep_empty: bool = True,
     seed: int = 0,
-    shard_id: int | None = None,
-    num_shards: int | None = None,
+    steps_per_epoch: int | None = None,
+    shard: tuple[int, int] = (0, 1),
     **transform: Any,
 ) -> tuple[BoxFeed, Order]:
     """Return what does not need DALI: the feed, and which samples make up which batch."""
     policies = open_schedule(schedule, epochs, training)
+    require_levels(transform.get("mean"), transform.get("std"))
     made = make_box_transform(**transform)
     images = open_boxes(source, split, keep_empty)
     if policies is not None:
+        resize = made.resize
+        policies = policies.scaled(resize.short if isinstance(resize, KeepRatio) else resize.size)
         check_space(policies.space, True, "schedule")
         check_counts(images)
     feed = BoxFeed(
         images, made, training=training, seed=seed, schedule=policies, total_epochs=epochs
     )
-    return feed, Order(len(images), batch_size, seed, *shard_of(shard_id, num_shards), training)
+    order = Order(len(images), batch_size, seed, *shard, training, steps=steps_per_epoch)
+    return feed, order
 
 
 def check_counts(source: Coco) -> None:

@@ -21,6 +21,7 @@ from ddas_gpu.pipelines.feed import Feed, as_tensor, paths_for_dali
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import common_size
 from ddas_gpu.pipelines.policy_node import BoxPolicyNode
+from ddas_gpu.pipelines.targets import as_targets
 from ddas_gpu.pipelines.transform import BoxTransform
 from ddas_gpu.space import SearchSpace
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ddas_gpu.pipelines.host import HostBatches
 
 # Of the graph's outputs, those that the host gives as they are.
-TARGETS = ("boxes", "labels", "counts", "sizes", "ids")
+TARGETS = ("boxes", "labels", "counts", "sizes", "ids", "image_ids", "category_ids")
 
 
 class DetectionBatch(NamedTuple):
@@ -40,6 +41,19 @@ class DetectionBatch(NamedTuple):
     counts: torch.Tensor  # int64 (B,)
     sizes: torch.Tensor  # int64 (B, 2), height and width before padding
     ids: torch.Tensor  # int64 (B,), places of the images in the source
+    image_ids: torch.Tensor  # int64 (B,), as in COCO's annotations; without them as `ids`
+    category_ids: torch.Tensor  # int64 (B, M), likewise; without them labels + 1; -1 as in `labels`
+
+    def as_targets(self, style: str) -> list[dict[str, torch.Tensor]]:
+        """Return a dict per image, without the padding of the boxes.
+
+        style: "torchvision" for its detectors: boxes x0 y0 x1 y1 in pixels, labels, image_id.
+            "detr" for DETR and its kin: boxes as centre, width and height relative to the image
+            before padding, labels (also as class_labels), image_id, size.
+
+        Labels are `category_ids`, in which 0 is free for the background.
+        """
+        return as_targets(self, style)
 
 
 class Examples(NamedTuple):
@@ -83,7 +97,7 @@ class BoxFeed(Feed):
         self, epoch: int, samples: np.ndarray
     ) -> tuple[dict[str, Any], list[list[BoxStep]] | None]:
         chosen, sizes, flips = self._placed(epoch, samples)
-        given = {
+        given: dict[str, Any] = {
             "paths": paths_for_dali([image.file for image in chosen]),
             # A negative width mirrors, at no cost.
             "scaled": (np.where(flips[:, None], (1, -1), 1) * sizes).astype(np.float32),
@@ -103,8 +117,20 @@ class BoxFeed(Feed):
             "canvas": np.tile(np.array(common_size(sizes), np.float32), (len(samples), 1)),
             "sizes": np.array(sizes, np.int64),
             **padded(boxes, labels),
+            "image_ids": self._image_ids(chosen, samples),
         }
+        given["category_ids"] = self._category_ids(given["labels"])
         return given, steps
+
+    def _image_ids(self, chosen: list[Annotated], samples: np.ndarray) -> np.ndarray:
+        own = [place if i.id is None else i.id for i, place in zip(chosen, samples, strict=True)]
+        return np.array(own, np.int64)
+
+    def _category_ids(self, labels: np.ndarray) -> np.ndarray:
+        """Return the ids of labels (B, M), of which some are -1."""
+        numbers = self.source.category_ids
+        own = np.array(numbers, np.int64)[labels] if numbers else labels + 1
+        return np.where(labels < 0, -1, own)
 
     def _placed(
         self, epoch: int, samples: np.ndarray

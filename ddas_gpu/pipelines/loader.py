@@ -2,159 +2,132 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
-
-import torch
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.batches import Batch, Batches
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.shards import check_shards, require_one_seed, shard_of
 
-if TYPE_CHECKING:
-    from ddas_gpu.pipelines.dali import ImagePipeline
-
-Batch = Any  # a NamedTuple of tensors with one row per sample, such as (images, labels)
-
-
-class Batches(Protocol):
-    """Batch after batch, from any batch on."""
-
-    @property
-    def order(self) -> Order: ...
-
-    position: int | None  # the next batch, counted over all epochs; None before the first `seek`
-
-    def seek(self, position: int, memory: Any = None) -> None: ...
-    def next(self) -> Batch: ...
-    def memory(self) -> Any:
-        """Return what `seek` needs beside the position to come back here; tensors and numbers."""
-
-
-class DaliBatches:
-    """The batches of an ImagePipeline as torch tensors, on its device."""
-
-    def __init__(self, feed: Feed, order: Order, **options: Any) -> None:
-        self._feed, self._order, self._options = feed, order, options
-        self._records = isinstance(feed.source, Records)
-        self.position: int | None = None
-        self._pipeline: Any = None
-
-    @property
-    def order(self) -> Order:
-        if self._records:  # whose number only the built pipeline knows
-            if self._pipeline is None:
-                self.seek(0)
-            self._pipeline.build()
-            return self._pipeline.order
-        return self._order
-
-    def seek(self, position: int, memory: Any = None) -> None:
-        """Begin with the batch `position`.
-
-        Files and arrays begin anywhere. DALI's own readers need a checkpoint of theirs, or begin
-        their order anew.
-        """
-        first, options = position, dict(self._options)
-        if self._records:
-            options["enable_checkpointing"] = True
-            if memory is not None:
-                first = memory["first"]
-                options["checkpoint"] = memory["checkpoint"].numpy().tobytes()
-        self._pipeline = make_pipeline(
-            self._feed.from_batch(first), self._order, finished=False, **options
-        )
-        self.position = position
-
-    def next(self) -> Batch:
-        assert self.position is not None, "seek comes before the first batch"
-        outputs = self._pipeline.run(self._pipeline.torch_stream())
-        order = self._pipeline.order
-        epoch, place = order.locate(self.position)
-        self.position += 1
-        return self._pipeline.feed.pack(outputs, epoch, order.batch(epoch, place))
-
-    def memory(self) -> Any:
-        if not self._records or self._pipeline is None:
-            return None
-        checkpoint = bytearray(self._pipeline.checkpoint())
-        return {
-            "first": self._pipeline.feed.first,
-            "checkpoint": torch.frombuffer(checkpoint, dtype=torch.uint8),
-        }
-
-
-def make_pipeline(
-    feed: Feed, order: Order, device: str, *, device_id: int | None = None, **options: Any
-) -> ImagePipeline:
-    """Build a DALI pipeline, or raise an ImportError that says what to install.
-
-    device, device_id: those of `dali.gpu_number`.
-    """
-    try:
-        from ddas_gpu.pipelines.dali import ImagePipeline, gpu_number
-    except ImportError as error:
-        raise ImportError(
-            "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "
-            f"ddas_gpu[cuda12], or use ddas_gpu.loader, which works without it ({error})"
-        ) from error
-    return ImagePipeline(feed, order, device_id=gpu_number(device, device_id), **options)
+Shard = tuple[int | None, int | None]  # (shard_id, num_shards); None for torch.distributed's
 
 
 class Loader:
     """Iterates over one epoch at a time: each `for images, labels in loader` is the next one.
 
-    The last batch may be smaller. A pass that is left early counts as done.
+    The last batch may be smaller. A pass that is left early counts as done. Epochs beyond the last
+    one of a schedule keep its last probabilities.
+
+    Which share of the images this process gets is asked at every pass, so that a loader may be
+    made before torch.distributed is initialised. `dataset`, `sampler`, `batch_sampler`,
+    `batch_size` and `drop_last` are there for trainers that look at them, as at a DataLoader's.
     """
 
-    def __init__(self, batches: Batches, total_epochs: int | None, drop_last: bool) -> None:
-        self._batches, self._total, self._drop_last = batches, total_epochs, drop_last
+    def __init__(
+        self,
+        feed: Feed,
+        order: Order,
+        open: Callable[[Feed, Order], Batches],
+        *,
+        shard: Shard | None = None,
+        drop_last: bool = False,
+    ) -> None:
+        self._feed, self._whole, self._open = feed, order, open
+        self._shard = (order.shard_id, order.num_shards) if shard is None else shard
+        check_shards(*self._shard)
+        self._batches: Batches | None = None  # opened by the first pass
+        self._opened: tuple[int, int] | None = None  # the shard that they are of
+        self.drop_last = drop_last
         self.epoch = 0  # of the present or the next pass
         self._place = 0  # batches of it that were returned
         self._memory: Any = None
         self._resumed = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_batches": None, "_opened": None}  # threads stay at home
+
+    @property
+    def dataset(self) -> Any:
+        """The source: its `len` is the number of images, its `class_names` name the labels."""
+        return self._feed.source
+
+    @property
+    def transform(self) -> Any:
+        """The standard transform: sizes, crop, flip, and in `output` the mean and deviation."""
+        return self._feed.transform
+
+    @property
+    def batch_size(self) -> int:
+        return self._whole.batch_size
+
+    # Made when asked for: a loader in a reference cycle would be freed by the garbage collector,
+    # perhaps in a thread of its own DALI pipeline, which cannot shut down from there.
+
+    @property
+    def sampler(self) -> Sampler:
+        return Sampler(self)
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        return BatchSampler(self)
+
+    @property
+    def order(self) -> Order:
+        """The order of this rank's samples."""
+        if isinstance(self._feed.source, Records):  # only DALI knows their number
+            return self._batches_of_rank(warn=False).order
+        return self._order_of(shard_of(*self._shard, warn=False))
+
+    def _order_of(self, shard: tuple[int, int]) -> Order:
+        samples = self._whole.samples
+        if isinstance(self._feed.source, Records):
+            samples = max(samples, shard[1])
+        return replace(self._whole, samples=samples, shard_id=shard[0], num_shards=shard[1])
+
+    def _batches_of_rank(self, warn: bool = True) -> Batches:
+        shard = shard_of(*self._shard, warn=warn)
+        if self._batches is None or shard != self._opened:
+            order = self._order_of(shard)
+            require_one_seed(order)
+            self._batches, self._opened = self._open(self._feed, order), shard
+        return self._batches
+
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
-        order = self._batches.order
+        order = self.order
         full, rest = divmod(order.shard_size, order.batch_size)
-        return full if self._drop_last or not rest else full + 1
+        return full if self.drop_last or not rest else full + 1
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of `epoch`. Needed only to skip or repeat epochs."""
-        self._check_epoch(epoch)
+        if epoch < 0:
+            raise ValueError(f"epochs are counted from 0, not {epoch}")
         if self._resumed and epoch == self.epoch:
             return  # a trainer that was resumed within an epoch announces it again
         self.epoch, self._place, self._resumed = epoch, 0, False
 
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch < 0 or (self._total is not None and epoch >= self._total):
-            raise ValueError(
-                f"epoch {epoch} is not one of the {self._total} epochs, counted from 0, that "
-                "this loader was made for"
-            )
-
     def __iter__(self) -> Iterator[Batch]:
+        return self._pass(self._batches_of_rank())
+
+    def _pass(self, batches: Batches) -> Iterator[Batch]:
+        # Here and not in __iter__: Lightning announces an epoch after it has asked for an iterator.
         if self._place and not self._resumed:  # the last pass was left early
             self.epoch, self._place = self.epoch + 1, 0
-        self._check_epoch(self.epoch)
         self._resumed = False
-        return self._pass()
-
-    def _pass(self) -> Iterator[Batch]:
-        batches = self._batches
-        start = self.epoch * batches.order.batches
-        while self._place < len(self):
+        order, length = batches.order, len(self)
+        start = self.epoch * order.batches
+        while self._place < length:
             if batches.position != start + self._place:
                 batches.seek(start + self._place, self._memory)
             self._memory = None
             batch = batches.next()
-            size = batches.order.batch_size
-            left = min(size, batches.order.shard_size - self._place * size)
+            left = min(order.batch_size, order.shard_size - self._place * order.batch_size)
             self._place += 1
             yield batch._make(part[:left] for part in batch)
-        while batches.position is not None and batches.position < start + batches.order.batches:
+        while batches.position is not None and batches.position < start + order.batches:
             batches.next()  # a last batch to be dropped
         self.epoch, self._place = self.epoch + 1, 0
 
@@ -164,7 +137,7 @@ class Loader:
             "epoch": self.epoch,
             "batch": self._place,
             "data": self._data(),
-            "memory": self._batches.memory(),
+            "memory": None if self._batches is None else self._batches.memory(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -179,31 +152,65 @@ class Loader:
             )
         self.epoch, self._place = state["epoch"], state["batch"]
         self._memory, self._resumed = state["memory"], True
-        self._batches.position = None  # begin anew, wherever the pipeline is
+        if self._batches is not None:
+            self._batches.position = None  # begin anew, wherever the pipeline is
 
     def _data(self) -> dict[str, int]:
-        order = self._batches.order
+        order = self.order
         names = ("samples", "batch_size", "seed", "num_shards")
         return {name: getattr(order, name) for name in names}
 
 
-def open_batches(
-    feed: Feed,
-    order: Order,
-    device: str = "auto",
-    workers: int | None = None,
-    prefetch: int = 2,
-) -> Batches:
-    """Run a feed through DALI, or where it is missing on the host, with a warning."""
-    if device == "auto" and not torch.cuda.is_available():
-        device = "cpu"  # DALI and CuPy may see a GPU that this torch cannot use
-    try:
-        import nvidia.dali  # noqa: F401
-    except ImportError as error:
-        warnings.warn(
-            f"ddas_gpu reads with Pillow, which is slower, because DALI is missing: {error}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return feed.on_host(order, "cpu" if device == "cpu" else "cuda", workers)
-    return DaliBatches(feed, order, device=device, num_threads=workers, prefetch=prefetch)
+class Sampler:
+    """The numbers of a loader's samples in the present epoch, as a DataLoader's sampler has them.
+
+    Record files are read in an order that only DALI knows: their samples cannot be listed.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        order = self._loader.order
+        whole = len(self._loader) * order.batch_size
+        return whole if self._loader.drop_last else order.shard_size
+
+    def __iter__(self) -> Iterator[int]:
+        for batch in self._loader.batch_sampler:
+            yield from batch
+
+
+class BatchSampler:
+    """The same, batch by batch."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    @property
+    def sampler(self) -> Sampler:
+        return self._loader.sampler
+
+    @property
+    def batch_size(self) -> int:
+        return self._loader.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        return self._loader.drop_last
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if isinstance(self._loader.dataset, Records):
+            raise TypeError("record files are read in an order that only DALI knows")
+        order, epoch = self._loader.order, self._loader.epoch
+        for place in range(len(self)):
+            left = order.shard_size - place * order.batch_size
+            yield order.batch(epoch, place)[:left].tolist()

@@ -21,6 +21,9 @@ class Order:
     all ranks together holds what batch n of a single rank with the whole batch holds; they are
     filled up from the start of the epoch's order. Others are cut into blocks, as DALI's readers
     do, and filled up with their last sample.
+
+    With `steps` every epoch has that many batches on each rank: the rest of the epoch's order is
+    left out, or the order is repeated.
     """
 
     samples: int
@@ -30,6 +33,7 @@ class Order:
     num_shards: int = 1
     shuffle: bool = True
     drop_last: bool = False
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -38,10 +42,17 @@ class Order:
             raise ValueError(f"shard {self.shard_id} is not one of {self.num_shards}, from 0 on")
         if self.samples < self.num_shards:
             raise ValueError(f"{self.samples} samples cannot be dealt to {self.num_shards} shards")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"an epoch has at least 1 step, not {self.steps}")
 
     @cached_property
     def shard_size(self) -> int:
         """Samples of this rank in an epoch."""
+        return self._dealt if self.steps is None else self.steps * self.batch_size
+
+    @cached_property
+    def _dealt(self) -> int:
+        """Samples of this rank, each once."""
         if self.shuffle:
             return -(-self.samples // self.num_shards)
         return len(self._block)
@@ -49,6 +60,8 @@ class Order:
     @cached_property
     def batches(self) -> int:
         """Batches of an epoch, the same on all ranks."""
+        if self.steps is not None:
+            return self.steps
         whole = self.num_shards * self.batch_size
         return self.samples // whole if self.drop_last else -(-self.samples // whole)
 
@@ -65,16 +78,19 @@ class Order:
         """Return the samples of a batch, (batch_size,) places in the data set."""
         wanted = np.arange(place * self.batch_size, (place + 1) * self.batch_size)
         if not self.shuffle:
-            return self._block.start + np.minimum(wanted, self.shard_size - 1)
+            return self._block.start + np.minimum(wanted, self._dealt - 1)
         order = epoch_order(self.samples, self.seed, epoch)
-        filled = wanted % self.shard_size
+        filled = wanted % self._dealt
         return order[(filled * self.num_shards + self.shard_id) % self.samples]
 
     def reader_meta(self) -> dict[str, Any]:
         """Return what DALI's iterators ask of a reader."""
         even = -(-self.samples // self.num_shards) * self.num_shards
+        size = even if self.shuffle else self.samples
+        if self.steps is not None:
+            size = even = self.steps * self.batch_size * self.num_shards
         return {
-            "epoch_size": even if self.shuffle else self.samples,
+            "epoch_size": size,
             "epoch_size_padded": even,
             "number_of_shards": self.num_shards,
             "shard_id": self.shard_id,
@@ -91,7 +107,7 @@ class ReaderOrder(Order):
     """
 
     @cached_property
-    def shard_size(self) -> int:
+    def _dealt(self) -> int:
         return len(self._block)
 
     def batch(self, epoch: int, place: int) -> np.ndarray:

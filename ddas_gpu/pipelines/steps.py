@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ddas_gpu.data.sources import ImageArrays
+from ddas_gpu.pipelines.batches import Batches, open_batches, warn_without_dali
 from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.loader import Batches, Loader, open_batches
+from ddas_gpu.pipelines.loader import Loader
 from ddas_gpu.pipelines.order import Order
 
 
@@ -35,7 +37,7 @@ class EvaluationBatches:
     """Every image once on one of the ranks, in order, each time it is iterated over."""
 
     def __init__(self, feed: Feed, order: Order, device: str, workers: int | None = None) -> None:
-        self._loader = Loader(batches_of(feed, order, device, workers), None, drop_last=False)
+        self._loader = Loader(feed, order, partial(batches_of, device=device, workers=workers))
 
     def __iter__(self) -> Iterator[Any]:
         self._loader.set_epoch(0)
@@ -46,6 +48,7 @@ def batches_of(feed: Feed, order: Order, device: str, workers: int | None) -> Ba
     """Run images in memory on the host, where there is nothing to decode, and files in DALI."""
     if isinstance(feed.source, ImageArrays):
         return feed.on_host(order, device, workers)
+    warn_without_dali(feed)
     return open_batches(feed, order, device, workers)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.train import baselines
 from ddas_gpu.train.settings import PolicySettings, TrainSettings
@@ -17,7 +16,6 @@ from ddas_gpu.train.settings import PolicySettings, TrainSettings
 NAMES = ("none", "uniform", "randaugment", "trivialaugment")
 RELEASED = "released:"
 RELEASED_NAMES = ("cifar10", "cifar100")
-RELEASED_SIZE = 32
 
 
 def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
@@ -39,19 +37,13 @@ def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
     if policy.policy.startswith(RELEASED):
         name = policy.policy.removeprefix(RELEASED)
         schedule = PolicySchedule.from_released(find_released(name, policy.released_root))
-        return ablated(at_size(schedule, RELEASED_SIZE, size), policy)
-    schedule = _load(policy.policy)
-    searched = schedule.settings.get("image_size")
-    if isinstance(searched, int) and searched > 0:
-        schedule = at_size(schedule, searched, size)
-    return ablated(schedule, policy)
+        return ablated(at_size(schedule, size), policy)
+    return ablated(at_size(_load(policy.policy), size), policy)
 
 
 def _load(name: str) -> PolicySchedule:
     path = Path(name)
-    if path.is_dir():  # the folder of a run
-        path = path / "policy.json"
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(
             f"--policy {name} is neither a file nor one of {', '.join(NAMES)}, "
             f"{', '.join(RELEASED + released for released in RELEASED_NAMES)}"
@@ -78,18 +70,17 @@ def find_released(name: str, root: Path | None) -> Path:
     )
 
 
-def at_size(schedule: PolicySchedule, searched: int, size: int) -> PolicySchedule:
+def at_size(schedule: PolicySchedule, size: int) -> PolicySchedule:
     """Scale shifts and holes, which are pixels, to images of another size than in the search."""
-    if searched == size:
-        return schedule
-    old = schedule.space.scale
-    factor = size / searched
-    scale = PixelScale(round(old.translate * factor), round(old.cutout * factor))
-    print(
-        f"the policy was searched at {searched} pixels: its shifts and holes are scaled to {size}",
-        file=sys.stderr,
-    )
-    return replace(schedule, space=replace(schedule.space, scale=scale))
+    scaled = schedule.scaled(size)
+    if scaled is not schedule:
+        searched = schedule.settings["image_size"]
+        print(
+            f"the policy was searched at {searched} pixels: its shifts and holes are scaled to "
+            f"{size}",
+            file=sys.stderr,
+        )
+    return scaled
 
 
 def ablated(schedule: PolicySchedule, policy: PolicySettings) -> PolicySchedule:

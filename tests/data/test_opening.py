@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch.utils.data import Subset
 
 from ddas_gpu.data.folder import open_folder
-from ddas_gpu.data.opening import open_images
+from ddas_gpu.data.opening import expand_braces, open_images
 from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
 
 
@@ -86,3 +87,95 @@ def test_roots_that_hold_nothing(tmp_path):
 def test_what_is_no_data_set(root, problem, message):
     with pytest.raises(problem, match=message):
         open_images(root)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["train-{0008..0011}.tar", "train-{0008..0009}.tar", "train-*.tar", "*-00{08,11}.tar"],
+)
+def test_patterns_of_shards(tmp_path, pattern):
+    for number in range(8, 12):
+        (tmp_path / f"train-{number:04}.tar").touch()
+    images = open_images(f"{tmp_path}/{pattern}")
+    expected = {"train-{0008..0009}.tar": (8, 9), "*-00{08,11}.tar": (8, 11)}
+    numbers = expected.get(pattern, range(8, 12))
+    assert [file.name for file in images.files] == [f"train-{n:04}.tar" for n in numbers]
+
+
+def test_patterns_that_match_nothing(tmp_path):
+    with pytest.raises(ValueError, match="no file matches .*nothing-.*tar"):
+        open_images(f"{tmp_path}/nothing-*.tar")
+    (tmp_path / "a-0.tar").touch()
+    with pytest.raises(ValueError, match="there is no file .*a-1.tar"):
+        open_images(f"{tmp_path}/a-{{0..1}}.tar")
+
+
+def test_braces_as_in_a_shell():
+    assert expand_braces("a{1..3}b{x,y}") == ["a1bx", "a1by", "a2bx", "a2by", "a3bx", "a3by"]
+    assert expand_braces("{098..101}") == ["098", "099", "100", "101"]
+    assert expand_braces("plain{}") == ["plain{}"]
+
+
+def test_tfrecords_without_an_ending(tmp_path):
+    for number in range(3):
+        (tmp_path / f"train-{number:05}-of-00003").touch()
+    for root in (tmp_path, f"{tmp_path}/train-*", f"{tmp_path}/train-{{00000..00002}}-of-00003"):
+        images = open_images(root)
+        assert isinstance(images, Records) and images.kind == "tfrecord" and len(images.files) == 3
+
+
+def test_paths_with_labels(folder):
+    files = sorted(folder.rglob("*.png"))
+    for paths in (files, [str(file) for file in files], tuple(files)):
+        images = open_images((paths, range(len(files))))
+        assert isinstance(images, ImageFiles) and list(images.files) == files
+        assert images.labels.tolist() == list(range(len(files)))
+    with pytest.raises(ValueError, match="paths need .* whole numbers as labels, not int64"):
+        open_images((files, [1, 2]))
+    with pytest.raises(ValueError, match="paths need .* whole numbers as labels"):
+        open_images((files, ["cat"] * len(files)))
+
+
+class ImageFolder:
+    """What torchvision's has."""
+
+    def __init__(self, root: Path, transform=None) -> None:
+        opened = open_folder(root)
+        self.samples = [(str(f), int(n)) for f, n in zip(opened.files, opened.labels, strict=True)]
+        self.targets = opened.labels.tolist()
+        self.classes = list(opened.class_names)
+        self.transform, self.target_transform = transform, None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+class CIFAR10:
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.data, self.targets, self.classes = images, labels.tolist(), list("abc")
+
+
+def test_torchvisions_data_sets(folder, arrays):
+    expected = open_folder(folder)
+    images = open_images(ImageFolder(folder))
+    assert isinstance(images, ImageFiles) and list(images.files) == list(expected.files)
+    assert (images.labels == expected.labels).all()
+    assert images.class_names == expected.class_names
+    part = open_images(Subset(Subset(ImageFolder(folder), [3, 9, 1]), [1, 2]))
+    assert list(part.files) == [expected.files[i] for i in (9, 1)] and part.labels.tolist() == [
+        1,
+        0,
+    ]
+    in_memory = open_images(CIFAR10(*arrays))
+    assert isinstance(in_memory, ImageArrays) and in_memory.class_names == ("a", "b", "c")
+    np.testing.assert_array_equal(in_memory.images, arrays[0])
+
+
+def test_transforms_of_a_data_set_are_not_forgotten_silently(folder):
+    with pytest.warns(RuntimeWarning, match="the transforms of ImageFolder are not applied"):
+        open_images(ImageFolder(folder, transform=np.asarray))
+
+
+def test_a_data_set_of_anything_else():
+    with pytest.raises(TypeError, match="torchvision data set such as ImageFolder, not from"):
+        open_images(Subset(range(3), [1]))

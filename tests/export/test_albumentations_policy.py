@@ -11,6 +11,7 @@ from export_bounds import within
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.albumentations_policy import transform_of
 from ddas_gpu.export.differences import ALBUMENTATIONS, EXACT
+from ddas_gpu.export.filled import apply_filled
 from ddas_gpu.exports import albumentations_policy, load_albumentations, save_albumentations
 from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import OPS, PixelScale
@@ -36,6 +37,24 @@ def test_op_by_op(photographs, op, level):
         theirs = np.stack([transform(image=image)["image"] for image in photographs])
         ours = apply_op(photographs, op, signed)
         within(ALBUMENTATIONS.get(op, EXACT), ours, theirs)
+
+
+@pytest.mark.parametrize("op", ["Rotate", "ShearX", "TranslateY", "Cutout"])
+def test_the_fill_value_is_exported(photographs, op, tmp_path):
+    space = SearchSpace.of([op], [10], depth=1, fill=128)
+    one = PolicySchedule(space, [1.0], [[1.0]])
+    save_albumentations(one, tmp_path / "policy.json", 0, 1)
+    for made in (albumentations_policy(one, 0, 1), load_albumentations(tmp_path / "policy.json")):
+        if op == "Cutout":
+            grey = made(image=np.full((80, 80, 3), 200, np.uint8))["image"]
+            assert set(np.unique(grey)) == {128, 200}
+            continue
+        for image in photographs[:2]:
+            found = made(image=image)["image"]
+            signs = [
+                apply_filled([image], op, [sign * space.argument(0)], 128)[0] for sign in (1, -1)
+            ]
+            assert any((found == ours).all(2).mean() > 0.99 for ours in signs)
 
 
 def schedule(depth: int = 2) -> PolicySchedule:

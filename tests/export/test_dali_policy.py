@@ -20,6 +20,7 @@ from nvidia.dali import fn, pipeline_def
 from nvidia.dali.auto_aug.auto_augment import apply_auto_augment
 
 from ddas_gpu.export.dali_operators import augmentation_of
+from ddas_gpu.export.filled import apply_filled
 
 LEVELS = (0, 2, 6, 10, 14)
 
@@ -52,6 +53,24 @@ def test_op_by_op(photographs, op):
         bins = {} if declared.law is None else {"magnitude_bin": 0, "num_magnitude_bins": 1}
         (theirs,) = run(photographs, lambda data, a=augmentation, b=bins: a(data, **b))
         within(DALI.get(op, EXACT), apply_op(photographs, op, argument), theirs)
+
+
+@pytest.mark.parametrize("op", ["Rotate", "ShearX", "TranslateY"])
+def test_the_fill_value_is_exported(photographs, op):
+    space = SearchSpace.of([op], [10], depth=1, fill=128)
+    schedule = PolicySchedule(space, [1.0], [[1.0]])
+    policy = dali_policy(schedule, 0, 1)
+    (theirs,) = run(photographs, lambda data: apply_auto_augment(policy, data))
+    for image, found in zip(photographs, theirs, strict=True):
+        signs = [apply_filled([image], op, [sign * space.argument(0)], 128)[0] for sign in (1, -1)]
+        assert any((found == ours).all(2).mean() > 0.99 for ours in signs)
+
+
+def test_holes_have_the_fill_value():
+    space = SearchSpace.of(["Cutout"], [10], depth=1, fill=128)
+    policy = dali_policy(PolicySchedule(space, [1.0], [[1.0]]), 0, 1)
+    (found,) = run(np.full((8, 32, 32, 3), 200, np.uint8), lambda d: apply_auto_augment(policy, d))
+    assert set(np.unique(found)) == {128, 200}
 
 
 def test_cutout_puts_a_hole_somewhere():

@@ -125,6 +125,49 @@ def test_any_batch_can_be_the_first(folder, schedule):
     assert same(whole[5:], later)
 
 
+def test_any_epoch_can_be_the_first(folder, schedule):
+    whole = run(training_pipeline(folder, schedule, 4, 3, "cpu", size=16), 12)
+    later = training_pipeline(folder, schedule, 4, 3, "cpu", size=16, start_epoch=1)
+    assert later.epoch == 1
+    assert same(whole[4:], run(later, 8))
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 3])
+def test_set_epoch_goes_anywhere(arrays, schedule, prefetch):
+    whole = run(training_pipeline(arrays, schedule, 4, 3, "cpu"), 18)  # 6 batches an epoch
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu", prefetch=prefetch)
+    pipeline.set_epoch(1)
+    assert same(run(pipeline, 2), whole[6:8])
+    pipeline.set_epoch(1)  # as the trainers do that say what is so already
+    assert same(run(pipeline, 1), whole[8:9])
+    for epoch in (2, 0, 1):
+        pipeline.set_epoch(epoch)
+        assert pipeline.epoch == epoch
+        assert same(run(pipeline, 3), whole[6 * epoch :][:3])
+    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
+        pipeline.set_epoch(-1)
+
+
+def test_set_epoch_under_dalis_iterators(arrays, schedule):
+    """Every epoch is left early."""
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu")
+    batches = DALIClassificationIterator(pipeline, size=-1)
+    for epoch in range(3):
+        pipeline.set_epoch(epoch)
+        labels = [b[0]["label"].flatten().tolist() for b in itertools.islice(batches, 4)]
+        assert labels == [pipeline.order.batch(epoch, place).tolist() for place in range(4)]
+
+
+def test_an_epoch_of_so_many_steps(arrays, schedule):
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu", steps_per_epoch=2)
+    batches = DALIClassificationIterator(pipeline, reader_name="Reader", auto_reset=True)
+    whole = training_pipeline(arrays, schedule, 4, 3, "cpu").order
+    assert len(batches) == 2
+    for epoch in range(3):
+        labels = [batch[0]["label"].flatten().tolist() for batch in batches]
+        assert labels == [whole.batch(epoch, place).tolist() for place in range(2)]
+
+
 def test_dalis_own_checkpoints_resume(arrays, schedule):
     settings = {"enable_checkpointing": True, "cutout": 4}
     pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu", **settings)
@@ -260,6 +303,17 @@ def test_a_schedule_may_be_a_file(arrays, schedule, tmp_path):
     assert same(run(from_file, 2), run(training_pipeline(arrays, schedule, 8, 3, "cpu"), 2))
 
 
+def test_a_schedule_may_be_the_folder_of_a_run(arrays, schedule, tmp_path):
+    with pytest.raises(ValueError, match="holds no policy.json and is not the folder of a run"):
+        training_pipeline(arrays, tmp_path, 8, 3, "cpu")
+    (tmp_path / "config.json").write_text('{"command": "search"}')
+    with pytest.raises(ValueError, match="is not finished .*: resume it with ddas search --resume"):
+        training_pipeline(arrays, tmp_path, 8, 3, "cpu")
+    schedule.save(tmp_path / "policy.json")
+    from_run = training_pipeline(arrays, str(tmp_path), 8, 3, "cpu")
+    assert same(run(from_run, 2), run(training_pipeline(arrays, schedule, 8, 3, "cpu"), 2))
+
+
 def test_a_released_policy_on_real_cifar(shared_data: Path, tmp_path):
     policies = sorted((shared_data / "released_policies").glob("*cifar10*.npy"))
     if not policies:
@@ -290,6 +344,10 @@ def test_it_is_a_public_name():
         ({"padding": -1}, "padding is a number of pixels, 0 or more, not -1"),
         ({"std": [1, 0, 1]}, "std has a number for each of 3 channels"),
         ({"shard_id": 1}, "shard_id and num_shards go together"),
+        ({"steps_per_epoch": 0}, "an epoch has at least 1 step, not 0"),
+        ({"mean": (0.485, 0.456, 0.406)}, "mean is given in levels .* multiply it by 255"),
+        ({"std": [0.229, 0.224, 0.225]}, "std is given in levels .* multiply it by 255"),
+        ({"mean": [0.5] * 3, "std": [0.5] * 3}, "mean is given in levels"),
         ({"on_bad_files": "hide"}, "on_bad_files is one of .*not 'hide'"),
     ],
 )

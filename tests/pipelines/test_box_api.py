@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ pytest.importorskip("nvidia.dali")
 
 from nvidia.dali import Pipeline, fn, types
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
+from small_coco import write_coco
 
 import ddas_gpu
 from ddas_gpu import PolicySchedule, SearchSpace, detection_loader, detection_pipeline
@@ -46,7 +48,7 @@ def load(source, schedule=None, batch_size=4, **settings) -> ddas_gpu.pipelines.
 def by_image(batches) -> dict[int, tuple[np.ndarray, ...]]:
     """What is known of each image, without padding: pixels, boxes and labels."""
     found = {}
-    for images, boxes, labels, counts, sizes, ids in batches:
+    for images, boxes, labels, counts, sizes, ids, *_ in batches:
         for row, place in enumerate(ids.tolist()):
             assert place not in found
             (height, width), count = sizes[row].tolist(), int(counts[row])
@@ -66,10 +68,12 @@ def test_a_batch_is_what_it_says(annotated, box_schedule):
     batches = load(annotated, box_schedule)
     assert len(batches) == 3
     for batch in batches:
-        images, boxes, labels, counts, sizes, ids = batch
+        images, boxes, labels, counts, sizes, ids, image_ids, category_ids = batch
         assert isinstance(batch, DetectionBatch) and images.is_contiguous()
         assert images.dtype == boxes.dtype == torch.float32
         assert {part.dtype for part in (labels, counts, sizes, ids)} == {torch.int64}
+        assert torch.equal(image_ids, ids)  # without ids of their own
+        assert torch.equal(category_ids, torch.where(labels < 0, -1, labels + 1))
         rows, most = labels.shape
         assert counts.shape == ids.shape == (rows,) and sizes.shape == (rows, 2)
         assert boxes.shape == (rows, most, 4) and most >= 1
@@ -234,7 +238,8 @@ def test_sources(coco_root):
     settings = {"resize": 32, "training": False, "batch_size": 64}
     first, *others = (next(iter(load(source, **settings))) for source in sources)
     for other in others:
-        assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+        # Images alone do not know the ids of their categories.
+        assert all(torch.equal(a, b) for a, b in zip(first[:-1], other[:-1], strict=True))
     validation = next(iter(load(coco_root, split="val2017", **settings)))
     assert not torch.equal(first.images, validation.images)
 
@@ -326,3 +331,47 @@ def test_gpu_and_cpu_agree(annotated, box_schedule):
         for mine, yours in zip(got[1:], expected[1:], strict=True):
             assert torch.equal(mine.cpu(), yours)
         assert (got.images.cpu() - expected.images).abs().mean() < 0.5
+
+
+def test_cocos_own_ids_and_the_targets_of_other_detectors(tmp_path):
+    root = write_coco(tmp_path)  # categories 1 and 5
+    annotations = root / "annotations" / "instances_train2017.json"
+    content = json.loads(annotations.read_text())
+    for entry, key in [(i, "id") for i in content["images"]] + [
+        (a, "image_id") for a in content["annotations"]
+    ]:
+        entry[key] = 1000 - 7 * entry[key]
+    annotations.write_text(json.dumps(content))
+    names = {image["id"]: image["file_name"] for image in content["images"]}
+    coco = open_coco(root)
+    seen = []
+    for batch in load(root, flip=False, resize=(64, 128)):
+        assert set(batch.category_ids[batch.labels >= 0].tolist()) <= {1, 5}
+        plain, relative = batch.as_targets("torchvision"), batch.as_targets("detr")
+        for row, place in enumerate(batch.ids.tolist()):
+            image_id, count = int(batch.image_ids[row]), int(batch.counts[row])
+            assert coco.images[place].file.name == names[image_id]
+            seen.append(image_id)
+            own = [a for a in content["annotations"] if a["image_id"] == image_id]
+            expected = torch.tensor([a["bbox"] for a in own]).reshape(-1, 4).double()
+            kinds = [a["category_id"] for a in own]
+            assert plain[row]["labels"].tolist() == kinds and count == len(own)
+            assert int(plain[row]["image_id"]) == int(relative[row]["image_id"]) == image_id
+            corners = torch.cat([expected[:, :2], expected[:, :2] + expected[:, 2:]], 1)
+            assert torch.allclose(plain[row]["boxes"].double(), 2 * corners)
+            centres = expected[:, :2] + expected[:, 2:] / 2
+            fractions = torch.cat([centres, expected[:, 2:]], 1) / torch.tensor([48, 32, 48, 32])
+            assert torch.allclose(relative[row]["boxes"].double(), fractions)
+            assert relative[row]["class_labels"].tolist() == kinds
+            assert relative[row]["size"].tolist() == [64, 96]
+    assert sorted(seen) == sorted(names)
+    with pytest.raises(ValueError, match="targets are for one of torchvision, detr, not 'yolo'"):
+        batch.as_targets("yolo")
+
+
+def test_shifts_and_holes_follow_the_size_of_the_training(annotated):
+    space = SearchSpace.of(["TranslateX_BBox"], [10], 1, PixelScale(250, 100))
+    recorded = PolicySchedule(space, [1.0], [[1.0]], {"image_size": 800})
+    by_hand = SearchSpace.of(["TranslateX_BBox"], [10], 1, PixelScale(10, 4))
+    expected = load(annotated, PolicySchedule(by_hand, [1.0], [[1.0]]))
+    assert_same(by_image(load(annotated, recorded)), by_image(expected))

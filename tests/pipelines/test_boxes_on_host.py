@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def plain(source, schedule, **settings) -> Loader:
     """What `detection_loader` falls back to."""
     usual = {"training": True, "epochs": 3, "batch_size": 4}
     feed, order = prepare_boxes(source, schedule=schedule, **usual | settings)
-    return Loader(BoxesOnHost(feed, order, "cpu"), 3, drop_last=False)
+    return Loader(feed, order, partial(BoxesOnHost, device="cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import pickle
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,14 +134,60 @@ def test_a_pass_that_was_left_early_counts(make):
     assert same(collect(other), passes[1])
 
 
-def test_no_more_epochs_than_planned(make):
-    batches = make()
-    for _ in range(3):
-        collect(batches)
-    with pytest.raises(ValueError, match="epoch 3 is not one of the 3 epochs"):
-        iter(batches)
-    with pytest.raises(ValueError, match="epoch -1 is not one of"):
+def test_epochs_beyond_the_last_keep_its_probabilities(arrays, all_or_nothing):
+    space, p_o = all_or_nothing.space, all_or_nothing.p_o[:2]
+    inverted_at_the_end = ddas_gpu.PolicySchedule(space, [0.0, 1.0], p_o)
+    settings = {"padding": 0, "flip": False, "mean": [0] * 3, "std": [1] * 3, "layout": "NHWC"}
+    batches = loader(arrays, inverted_at_the_end, 22, 2, "cpu", **settings)
+    for epoch in range(4):
+        ((images, labels),) = batches
+        clean = torch.from_numpy(arrays[0][labels])
+        assert torch.equal(images.to(torch.uint8), 255 - clean if epoch else clean)
+    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
         batches.set_epoch(-1)
+
+
+def test_it_has_what_trainers_look_at_in_a_dataloader(make):
+    for drop_last in (False, True):
+        batches = make(drop_last=drop_last)
+        assert batches.batch_size == 4 and batches.drop_last is drop_last
+        assert len(batches.dataset) in (11, 15, 22)
+        assert len(batches.batch_sampler) == len(batches)
+        assert batches.batch_sampler.batch_size == 4
+        assert batches.batch_sampler.drop_last is drop_last
+        assert list(batches.batch_sampler.sampler) == list(batches.sampler)
+        for epoch in (2, 0):
+            batches.sampler.set_epoch(epoch)
+            assert batches.epoch == epoch
+            listed, samples = list(batches.batch_sampler), list(batches.sampler)
+            assert [len(batch) for batch in listed] == [len(batch.labels) for batch in batches]
+            assert samples == [sample for batch in listed for sample in batch]
+            assert len(set(samples)) == len(samples) == len(batches.sampler)
+
+
+def test_the_sampler_lists_the_samples_that_come(arrays, schedule):
+    batches = loader(arrays, schedule, 4, 3, "cpu")
+    listed = list(batches.sampler)
+    assert listed == [int(label) for _, labels in batches for label in labels]
+
+
+def test_an_epoch_of_so_many_steps(make):
+    for steps in (1, 2, 9):
+        batches = make(steps_per_epoch=steps)
+        assert len(batches) == steps
+        for _ in range(2):
+            assert [len(batch.labels) for batch in batches] == [4] * steps
+    whole, short = make(), make(steps_per_epoch=2)
+    for _ in range(3):
+        assert same(collect(whole)[:2], collect(short))
+
+
+def test_it_can_be_sent_to_another_process(make):
+    batches = make()
+    expected = collect(batches)
+    copy = pickle.loads(pickle.dumps(batches))
+    copy.set_epoch(0)
+    assert same(collect(copy), expected)
 
 
 def test_the_state_of_another_loader_is_refused(make):
@@ -161,23 +210,100 @@ def test_evaluation_takes_no_policy(arrays, schedule):
         loader(arrays, schedule, 8, epochs=1, training=False)
 
 
-def test_ranks_of_torch_distributed_share_the_data(arrays, schedule, tmp_path):
-    torch.multiprocessing.spawn(_rank, (arrays, schedule, str(tmp_path)), nprocs=2)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_ranks_of_torch_distributed_share_the_data(arrays, schedule, tmp_path, when):
+    """Also a loader that was made, and asked for its length, before there were ranks."""
+    torch.multiprocessing.spawn(_rank, (arrays, schedule, str(tmp_path), when), nprocs=2)
     seen = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     assert [len(labels) for labels in seen] == [11, 11]
     assert sorted(torch.cat(seen).tolist()) == list(range(22))
 
 
-def _rank(rank, arrays, schedule, folder):
+def _rank(rank, arrays, schedule, folder, when):
+    import torch.distributed as distributed
+
+    def meet():
+        distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+        )
+
+    if when == "before":
+        meet()
+    batches = loader(arrays, schedule, batch_size=4, epochs=3, device="cpu", num_threads=1)
+    assert len(batches) == (3 if when == "before" else 6)
+    if when == "after":
+        meet()
+    labels = torch.cat([labels for _, labels in batches])
+    torch.save(labels, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_a_seed_per_rank_is_refused(arrays, schedule, tmp_path):
+    torch.multiprocessing.spawn(_seeds, (arrays, schedule, str(tmp_path)), nprocs=2)
+    said = [(tmp_path / f"{rank}.txt").read_text().split("|") for rank in (0, 1)]
+    for one, other in zip(*said, strict=True):  # the loader, then the pipeline
+        # The rank that came first cannot know yet.
+        assert "Give all ranks the same seed" in one + other and "" in (one, other)
+
+
+def _seeds(rank, arrays, schedule, folder):
     import torch.distributed as distributed
 
     distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
     )
-    batches = loader(arrays, schedule, batch_size=4, epochs=3, device="cpu", num_threads=1)
-    labels = torch.cat([labels for _, labels in batches])
-    torch.save(labels, f"{folder}/{rank}.pt")
+    common, said = {"batch_size": 4, "epochs": 3, "device": "cpu"}, []
+    list(loader(arrays, schedule, seed=5, num_threads=1, **common))  # one seed for all is fine
+    try:
+        iter(loader(arrays, schedule, seed=12 + rank, **common))
+        said.append("")
+    except ValueError as error:
+        said.append(str(error))
+    try:
+        shard = {"shard_id": rank, "num_shards": 2}
+        ddas_gpu.training_pipeline(arrays, schedule, seed=12 + rank, **common, **shard)
+        said.append("")
+    except ValueError as error:
+        said.append(str(error))
+    Path(f"{folder}/{rank}.txt").write_text("|".join(said))
+    distributed.barrier()
     distributed.destroy_process_group()
+
+
+def test_several_processes_without_a_group_are_warned(arrays, schedule, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    batches = loader(arrays, schedule, 4, 3, "cpu")
+    with pytest.warns(RuntimeWarning, match="WORLD_SIZE is 2, but .* no process group"):
+        iter(batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        iter(loader(arrays, schedule, 4, 3, "cpu", shard_id=0, num_shards=2))
+    with pytest.warns(RuntimeWarning, match="every process gets all images"):
+        ddas_gpu.training_pipeline(arrays, schedule, 4, 3, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "nearest"),
+    [("steps_per_epochs", "steps_per_epoch"), ("bach_size", "batch_size"), ("Mean", "mean")],
+)
+def test_a_misspelt_keyword_is_answered_with_the_nearest(arrays, schedule, keyword, nearest):
+    for call in (loader, ddas_gpu.training_pipeline):
+        with pytest.raises(TypeError, match=f"no keyword '{keyword}'; did you mean '{nearest}'"):
+            call(arrays, schedule, epochs=3, device="cpu", **{keyword: 4})
+
+
+def test_shifts_and_holes_follow_the_size_of_the_images(arrays):
+    space = ddas_gpu.SearchSpace.of(["TranslateX"], [10], depth=1)  # 10 pixels
+    settings = {"padding": 0, "flip": False, "mean": [0] * 3, "std": [1] * 3, "layout": "NHWC"}
+    for recorded, pixels in (({"image_size": 50}, 2), ({"image_size": 10}, 10), ({}, 10)):
+        schedule = ddas_gpu.PolicySchedule(space, [1.0], [[1.0]], recorded)
+        ((images, labels),) = loader(arrays, schedule, 22, 1, "cpu", **settings)
+        for image, label in zip(images.to(torch.uint8), labels, strict=True):
+            clean = torch.from_numpy(arrays[0][label])
+            left, right = torch.zeros_like(clean), torch.zeros_like(clean)
+            left[:, : 10 - pixels] = clean[:, pixels:]
+            right[:, pixels:] = clean[:, : 10 - pixels]
+            assert torch.equal(image, left) or torch.equal(image, right)
 
 
 def test_a_schedule_needs_the_number_of_epochs(arrays, schedule):

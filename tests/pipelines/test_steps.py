@@ -178,7 +178,7 @@ def test_an_unreadable_file_is_named_when_its_batch_is_due(folder, tmp_path, no_
 def test_a_gpu_graph_can_be_defined_without_a_gpu(folder, annotated, training):
     pytest.importorskip("nvidia.dali")
     from ddas_gpu.data.coco import Coco
-    from ddas_gpu.pipelines.loader import make_pipeline
+    from ddas_gpu.pipelines.batches import make_pipeline
 
     source = open_folder(folder)
     label_feed = LabelFeed(source, make_transform(source), training=training, clean=True)

@@ -51,6 +51,8 @@ def batch(*indices: int) -> DetectionBatch:
         (labels >= 0).sum(1),
         torch.tensor([SIZES[index] for index in indices]),
         torch.tensor(indices),
+        torch.tensor(indices),
+        labels + 1,
     )
 
 
