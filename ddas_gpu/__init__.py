@@ -12,14 +12,18 @@ __version__ = "0.2.0"
 
 _HOME = {
     "Candidate": "ddas_gpu.space",
+    "OnlineSearch": "ddas_gpu.search.online",
     "PolicySchedule": "ddas_gpu.policy",
     "PolicyTransform": "ddas_gpu.transforms",
+    "SearchResult": "ddas_gpu.search.api",
     "SearchSpace": "ddas_gpu.space",
+    "SearchTask": "ddas_gpu.tasks.custom",
     "augment": "ddas_gpu.ops",
     "detection_loader": "ddas_gpu.pipelines",
     "detection_pipeline": "ddas_gpu.pipelines",
     "loader": "ddas_gpu.pipelines",
     "scan_images": "ddas_gpu.data.scanning",
+    "search_policy": "ddas_gpu.search.api",
     "set_num_threads": "ddas_gpu.ops",
     "training_pipeline": "ddas_gpu.pipelines",
 }
