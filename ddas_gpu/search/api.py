@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from ddas_gpu import ops
 from ddas_gpu.cli.parsing import refuse_changes
 from ddas_gpu.cli.running import carry_out, settings_of_run
-from ddas_gpu.data.catalog import CATALOG, SizedSpace
 from ddas_gpu.data.datasets import COLUMNS, one_size, open_examples
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
@@ -25,15 +24,13 @@ from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.folder import CONFIG
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.job import SearchJob
+from ddas_gpu.search.presets import find_space, preset_depth
 from ddas_gpu.search.settings import SearchSettings, preset
 from ddas_gpu.search.verdict import verdict
-from ddas_gpu.space import PRESETS, SearchSpace, check_space
+from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask
 
 MIXED_SIZE = 64  # pixels per side for images of different sizes, as with --data folder
-SIZED = {
-    sized.name: sized for spec in CATALOG.values() for sized in (spec.space, spec.sanity_space)
-}
 # Flags whose place the arguments take.
 ARGUMENTS = ("classes", "data", "model", "ranks", "root", "scale", "space", "val_root")
 
@@ -121,12 +118,9 @@ def make_settings(own: Own, space: str | SearchSpace, values: dict[str, Any]) ->
         if name not in known:
             near = difflib.get_close_matches(name, known, 1, 0)
             raise TypeError(f"search_policy has no setting {name!r}; the nearest is {near[0]!r}")
-    if isinstance(space, str) and space not in SIZED:
-        raise ValueError(f"unknown space {space!r}; there are: {', '.join(PRESETS)}")
     of_space: dict[str, Any]
     if isinstance(space, str):
-        preset_depth = PRESETS[space].get("depth", 2)
-        of_space = {"levels": SIZED[space].levels, "depth": preset_depth}
+        of_space = {"levels": find_space(space).levels, "depth": preset_depth(space)}
     else:
         of_space = {"depth": space.depth}
     sizes = {"train_images": len(own.train), "val_images": len(own.validation)}
@@ -166,8 +160,7 @@ def make_space(settings: SearchSettings, space: str | SearchSpace) -> SearchSpac
     """Return the candidates, shifts and holes of a preset in proportion to the images."""
     policy = settings.policy
     if isinstance(space, str):
-        sized: SizedSpace = SIZED[space]
-        return sized.at(settings.data.image_size, policy.levels, policy.depth)
+        return find_space(space).at(settings.data.image_size, policy.levels, policy.depth)
     if policy.levels:
         raise ValueError("levels is for the presets: a SearchSpace has its own")
     return dataclasses.replace(space, depth=policy.depth)

@@ -95,7 +95,8 @@ def test_it_is_what_the_command_does(tmp_path):
 
 
 def test_every_number_has_the_commands_default():
-    defaults, found = SearchSettings().to_json(), search(epochs=1).policy.settings
+    defaults = json.loads(json.dumps(SearchSettings().to_json()))
+    found = search(epochs=1).policy.settings
     from_data = {"data", "model", "train_images", "val_images", "levels"}
     given = {"epochs", "batch_size", "val_batch_size", "threads"}
     for name in defaults.keys() & found.keys() - from_data - given:
