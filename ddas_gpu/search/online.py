@@ -29,8 +29,14 @@ from ddas_gpu.tasks.task import unchanged
 MEMORY = 0.95  # of the running mean of Σ|r|, per step of the search
 
 
+def is_channels_last(images: torch.Tensor) -> bool:
+    """Return whether a batch is (B, H, W, 3), not (B, 3, H, W)."""
+    return images.shape[-1] == 3
+
+
 def to_unit_interval(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 (B, 3, H, W) as floats in [0, 1]."""
+    """Return a uint8 batch of either layout as floats in [0, 1], (B, 3, H, W)."""
+    images = images.permute(0, 3, 1, 2) if is_channels_last(images) else images
     return images.float() / 255
 
 
@@ -228,7 +234,7 @@ class OnlineSearch:
                 "images are a uint8 batch (B, 3, H, W) or (B, H, W, 3), before any normalisation, "
                 f"not {images.dtype} of the shape {tuple(images.shape)}"
             )
-        self._channels_first = images.shape[-1] != 3
+        self._channels_first = not is_channels_last(images)
         return images.permute(0, 2, 3, 1).contiguous() if self._channels_first else images
 
     def _as_given(self, pixels: torch.Tensor) -> torch.Tensor:

@@ -236,7 +236,9 @@ def loss_name(task: SearchTask) -> str:
 
 def caption(target: Any, class_names: tuple[str, ...]) -> str:
     """Return what the report writes under an image: the target, if it is a number."""
-    value = target.item() if hasattr(target, "item") and np.size(target) == 1 else target
-    if isinstance(value, int) and 0 <= value < len(class_names):
-        return class_names[value]
-    return f"{value:g}" if isinstance(value, (int, float)) else ""
+    value = np.asarray(target) if not isinstance(target, (dict, list, tuple)) else np.empty(0)
+    if value.size != 1 or value.dtype.kind not in "biuf":
+        return ""
+    number = value.item()
+    known = isinstance(number, int) and 0 <= number < len(class_names)
+    return class_names[number] if known else f"{number:g}"
