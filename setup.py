@@ -14,10 +14,21 @@ CUDA13 = ["cupy-cuda13x>=13.6", "nvidia-cuda-nvrtc>=13,<14", "nvidia-dali-cuda13
 COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
 # SciPy reads the .mat files of SVHN and of ImageNet's devkit.
 MAT = ["scipy>=1.10"]
+TENSORBOARD = ["tensorboard>=2.14"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
-TEST = [*CUDA13, *COCO, *MAT, "hypothesis>=6.100", "pytest>=8", "setuptools>=70", "wheel"]
+TEST = [
+    *CUDA13,
+    *COCO,
+    *MAT,
+    *TENSORBOARD,
+    "datasets>=2.14",
+    "hypothesis>=6.100",
+    "pytest>=8",
+    "setuptools>=70",
+    "wheel",
+]
 BENCH = [
     *CUDA13,
     "albumentations==2.0.8",
@@ -67,6 +78,7 @@ setup(
         "cuda13": CUDA13,
         "coco": COCO,
         "mat": MAT,
+        "tensorboard": TENSORBOARD,
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,

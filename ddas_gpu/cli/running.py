@@ -45,7 +45,7 @@ class Ended:
 
 def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], Job]) -> int:
     """Run a job as a command; return the exit code."""
-    ended = carry_out(settings, build)
+    ended = carry_out(settings, build, prepare(settings.run))
     job, folder = ended.job, ended.folder
     assert folder is not None
     if ended.received is not None:
@@ -58,6 +58,7 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
 def carry_out(
     settings: Any,
     build: Callable[[torch.device, Ranks], Job],
+    device: torch.device,
     writes: bool = True,
     quiet: bool = False,
 ) -> Ended:
@@ -65,8 +66,7 @@ def carry_out(
 
     writes: False keeps nothing on the disk; quiet: True prints no progress.
     """
-    device = prepare(settings.run)
-    # Everything below needs torch, which takes seconds to import.
+    # Everything here needs torch, which takes seconds to import.
     from ddas_gpu.distributed.agreement import require_same_start
     from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report.writing import write_report

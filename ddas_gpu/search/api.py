@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.nn import functional as F
 from ddas_gpu import ops
 from ddas_gpu.cli.parsing import refuse_changes
 from ddas_gpu.cli.running import carry_out, settings_of_run
+from ddas_gpu.cli.shell import prepare
 from ddas_gpu.data.datasets import COLUMNS, one_size, open_examples
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
@@ -163,7 +163,7 @@ def make_space(settings: SearchSettings, space: str | SearchSpace) -> SearchSpac
         return find_space(space).at(settings.data.image_size, policy.levels, policy.depth)
     if policy.levels:
         raise ValueError("levels is for the presets: a SearchSpace has its own")
-    return dataclasses.replace(space, depth=policy.depth)
+    return replace(space, depth=policy.depth)
 
 
 def model_name(model: Any) -> str:
@@ -179,7 +179,10 @@ def model_name(model: Any) -> str:
 
 
 def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> SearchResult:
-    """Run the search; torch's generators and the numbers of threads stay as they were."""
+    """Run the search; torch's generators and the numbers of threads stay as they were.
+
+    Without `threads` it computes with as many as the process uses already.
+    """
 
     def build(device: torch.device, ranks: Ranks) -> SearchJob:
         return SearchJob(
@@ -190,7 +193,8 @@ def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> 
     writes = settings.run.out is not None
     try:
         with torch.random.fork_rng():
-            ended = carry_out(settings, build, writes, quiet)
+            device = prepare(replace(settings.run, threads=settings.run.threads or threads[0]))
+            ended = carry_out(settings, build, device, writes, quiet)
     finally:
         torch.set_num_threads(threads[0])
         ops.set_num_threads(threads[1])

@@ -32,7 +32,7 @@ def test_candidates_that_help_and_harm_are_named():
 
 def test_noise_is_rarely_taken_for_a_finding():
     texts = [verdict(SPACE, *made_up(seed, {})) for seed in range(40)]
-    assert sum("as good as uniform" in text for text in texts) >= 34
+    assert sum("as good as uniform" in text for text in texts) >= 36
 
 
 def test_too_few_steps():
