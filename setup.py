@@ -29,6 +29,7 @@ COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
 MAT = ["scipy>=1.10"]
 # The trainers that ddas_gpu.adapters and the examples work with; none is needed otherwise.
 TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46"]
+TENSORBOARD = ["tensorboard>=2.14"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
@@ -37,6 +38,8 @@ TEST = [
     *COCO,
     *MAT,
     *TRAINERS,
+    *TENSORBOARD,
+    "datasets>=2.14",
     "hypothesis>=6.100",
     "pytest>=8",
     "setuptools>=70",
@@ -92,6 +95,7 @@ setup(
         "coco": COCO,
         "mat": MAT,
         "trainers": TRAINERS,
+        "tensorboard": TENSORBOARD,
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,

@@ -23,6 +23,7 @@ class Stream(IntEnum):
     POLICIES = auto()
     SIGNS = auto()
     MODEL = auto()
+    EXAMPLES = auto()
 
 
 def generator(seed: int, stream: Stream, *position: int) -> np.random.Generator:

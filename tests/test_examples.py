@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,8 +50,8 @@ def small_coco(tmp_path: Path) -> Path:
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def run(name: str, *arguments: object) -> float:
-    """The accuracy, or the loss, that an example ends with."""
+def run(name: str, *arguments: object) -> Any:
+    """The accuracy, the loss or the result that an example ends with."""
     return runpy.run_path(str(EXAMPLES / name))["main"]([str(a) for a in arguments])
 
 
@@ -125,6 +126,12 @@ def test_detection_loop_learns_and_resumes(small_coco: Path, tmp_path: Path, cap
     assert float(last) < float(first) and f"{loss:.3f}" == last
     assert run("detection_loop.py", *settings) == loss  # nothing was left to do
     assert "epoch" not in capsys.readouterr().out
+
+
+def test_masks_move_with_the_pixels():
+    result = run("search_masks.py", "--epochs", 4)
+    assert result.policy.settings["loss"] == "Segmentation" and result.verdict
+    assert result.policy.p_o[-1].std() > 0
 
 
 def test_every_example_is_tested():

@@ -98,6 +98,8 @@ class RunSettings:
     """CPU threads; without this all available cores, with torchrun an even share of them."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; one is written after every epoch anyway."""
+    tensorboard: bool = False
+    """Write the numbers of metrics.jsonl for TensorBoard as well."""
     timeout: float = 600.0
     """With torchrun: seconds to wait for the other ranks before giving up."""
     sync_norm: bool = False

@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +34,48 @@ def settings_of_run(folder: Path, command: str, name: str, kind: type[Own]) -> O
         raise ValueError(f"{where} is not the configuration of a {name}: {error}") from None
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over, or was stopped."""
+
+    job: Job
+    folder: Path | None  # None for a run that has written nothing
+    report: Path | None  # on rank 0, of a finished run
+    received: signal.Signals | None  # the signal that stopped it
+
+
 def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], Job]) -> int:
-    """Build a job, and only then touch the run folder; run it; return the exit code."""
+    """Run a job as a command; return the exit code."""
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
-    # Everything below needs torch, which takes seconds to import.
+    ended = carry_out(settings, build, device)
+    job, folder = ended.job, ended.folder
+    assert folder is not None
+    if ended.received is not None:
+        return stopped(program, ended.received, folder, job.steps)
+    if job.ranks.first:
+        print(*job.summary(folder), f"report: {ended.report}", sep="\n")
+    return 0
+
+
+def carry_out(
+    settings: Any,
+    build: Callable[[torch.device, Ranks], Job],
+    device: torch.device,
+    writes: bool = True,
+    quiet: bool = False,
+) -> Ended:
+    """Build a job, and only then touch the run folder; run it to its end or to a signal.
+
+    writes: False keeps nothing on the disk; quiet: True prints no progress.
+    """
+    # Everything here needs torch, which takes seconds to import.
     from ddas_gpu.distributed.agreement import require_same_start
     from ddas_gpu.distributed.ranks import joined
     from ddas_gpu.report.writing import write_report
-    from ddas_gpu.runs.run_folder import RunFolder, check_free
+    from ddas_gpu.runs.run_folder import NoFolder, RunFolder, check_free
     from ddas_gpu.runs.runner import run_to_end
     from ddas_gpu.runs.shared_folder import open_for_all
+    from ddas_gpu.runs.tensorboard import require_tensorboard
 
     out, resume = settings.run.out, settings.run.resume
 
@@ -54,20 +87,26 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
 
     with joined(device, settings.run.timeout) as ranks:
         with ranks.together():
-            if ranks.first and out is not None and not resume:
+            if settings.run.tensorboard:
+                require_tensorboard()
+            if ranks.first and writes and out is not None and not resume:
                 check_free(out)
             job = build(device, ranks)
         require_same_start(ranks, settings, job.fingerprints, **job.facts())
-        with open_for_all(ranks, open_folder, new=not resume) as folder:
-            if ranks.first:
+        opened = open_for_all(ranks, open_folder, new=not resume) if writes else NoFolder()
+        with opened as folder:
+            if ranks.first and not quiet:
                 print(job.greeting(folder.path), file=sys.stderr)
-            received = run_to_end(job, folder, settings.run.checkpoint_seconds)
-            if received is not None:
-                return stopped(program, received, folder.path, job.steps)
-            if ranks.first:
-                report = write_report(folder.path)
-                print(*job.summary(folder.path), f"report: {report}", sep="\n")
-    return 0
+            received = run_to_end(
+                job,
+                folder,
+                settings.run.checkpoint_seconds,
+                quiet=quiet,
+                tensorboard=settings.run.tensorboard,
+            )
+            finished = received is None and folder.writes
+            report = write_report(folder.path) if finished else None
+            return Ended(job, folder.path if writes else None, report, received)
 
 
 def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.data.catalog import CATALOG, find_data
-from ddas_gpu.tasks.facts import FACTS
+from ddas_gpu.tasks.facts import FACTS, facts_of
 
 Own = TypeVar("Own", bound="Settings")
 
 # What may change on --resume.
-FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "timeout", "workers")
+FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "tensorboard", "timeout", "workers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,7 @@ def refuse_foreign_flags(values: dict[str, Any], usual: dict[str, Any]) -> None:
             for facts in FACTS.values()
             if facts.name != data.task
             for name in facts.flags
+            if name not in facts_of(data.task).flags
         ),
         *(
             (name, f"--data {other.name}")

@@ -103,10 +103,23 @@ def declare(spec: DataSpec) -> None:
 
 def find_data(name: str) -> DataSpec:
     """Return the data set of this name."""
+    if name == CUSTOM.name:
+        return CUSTOM
     if name not in CATALOG:
         raise ValueError(f"unknown data set {name!r}; there are: {', '.join(CATALOG)}")
     return CATALOG[name]
 
+
+# A user's own data, which comes as Python objects: `ddas_gpu.search_policy` has it, no command.
+# The settings that are not given follow from the data.
+CUSTOM = DataSpec(
+    name="custom",
+    task="custom",
+    reader=FolderReader(),
+    space=SizedSpace("cifar", 32),
+    search={"levels": ()},
+    training={},
+)
 
 declare(
     DataSpec(

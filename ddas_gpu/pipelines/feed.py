@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ddas_gpu.data.decoding import resized
 from ddas_gpu.data.opening import Images
 from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
 from ddas_gpu.ops.inputs import inputs_of
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.pixels import moved, pad_shift_flip
+from ddas_gpu.pipelines.pixels import middle_part, moved, pad_shift_flip, random_parts
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
 from ddas_gpu.pipelines.transform import Transform
 from ddas_gpu.policy import PolicySchedule
@@ -204,6 +205,19 @@ class LabelFeed(Feed):
         if not self.training:
             return pixels
         return pad_shift_flip(pixels, *self.crops_and_flips(epoch, samples), self.transform.padding)
+
+    def cropped(self, images: list[np.ndarray], epoch: int, samples: np.ndarray) -> np.ndarray:
+        """Return decoded images of any sizes after crop and flip, (B, H, W, 3)."""
+        transform = self.transform
+        if transform.crop == "pad":
+            whole = np.stack([resized(image, transform.size) for image in images])
+            if not self.training:
+                return whole
+            crops, flips = self.crops_and_flips(epoch, samples)
+            return pad_shift_flip(whole, crops, flips, transform.padding)
+        if not self.training:
+            return np.stack([middle_part(image, transform.size) for image in images])
+        return random_parts(images, *self.crops_and_flips(epoch, samples), transform.size)
 
     def holes(self, epoch: int, samples: np.ndarray) -> np.ndarray | None:
         """Draw the corner of each Cutout, (B, 2); None without Cutout."""

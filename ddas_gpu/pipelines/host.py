@@ -92,21 +92,12 @@ class LabelsOnHost(HostBatches):
     def _pixels(self, epoch: int, samples: np.ndarray, given: dict[str, Any]) -> np.ndarray:
         if "images" in given:
             return given["images"]
-        feed, transform = self._feed, self._feed.transform
-        if isinstance(feed.source, ImageArrays):
-            images = list(take(feed.source.images, samples))
+        source = self._feed.source
+        if isinstance(source, ImageArrays):
+            images = list(take(source.images, samples))
         else:
-            images = list(self._pool.map(read_image, [feed.source.files[i] for i in samples]))
-        if transform.crop == "pad":
-            whole = np.stack([resized(image, transform.size) for image in images])
-            if not feed.training:
-                return whole
-            return host.pad_shift_flip(
-                whole, *feed.crops_and_flips(epoch, samples), transform.padding
-            )
-        if not feed.training:
-            return np.stack([host.middle_part(image, transform.size) for image in images])
-        return host.random_parts(images, *feed.crops_and_flips(epoch, samples), transform.size)
+            images = list(self._pool.map(read_image, [source.files[i] for i in samples]))
+        return self._feed.cropped(images, epoch, samples)
 
     def _finish(self, prepared: Prepared) -> Batch | CleanBatch:
         feed = self._feed

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ddas_gpu.data.datasets import Examples
 from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.pipelines.batches import Batches, open_batches, warn_without_dali
 from ddas_gpu.pipelines.feed import Feed
@@ -45,8 +46,8 @@ class EvaluationBatches:
 
 
 def batches_of(feed: Feed, order: Order, device: str, workers: int | None) -> Batches:
-    """Run images in memory on the host, where there is nothing to decode, and files in DALI."""
-    if isinstance(feed.source, ImageArrays):
+    """Run files in DALI; on the host what is in memory, and a user's data set."""
+    if isinstance(feed.source, (ImageArrays, Examples)):
         return feed.on_host(order, device, workers)
     warn_without_dali(feed)
     return open_batches(feed, order, device, workers)

@@ -16,6 +16,7 @@ import torch
 from ddas_gpu.files import write_atomically
 from ddas_gpu.policy import PolicySchedule, versions
 from ddas_gpu.runs.job import Files, Metrics
+from ddas_gpu.runs.tensorboard import Curves
 
 CONFIG, POLICY, METRICS, CHECKPOINT = "config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"
 SAMPLES = "samples.npz"
@@ -69,10 +70,11 @@ class RunFolder:
     def __init__(self, path: Path, writes: bool = True) -> None:
         self.path, self.writes = path, writes
         self._metrics: IO[bytes] | None = None
+        self._lines = 0
+        self._curves: Curves | None = None
         self._lock: IO[bytes] | None = None
         if not writes:
-            if not (path / CONFIG).exists():
-                raise ValueError(f"{path} cannot be seen here: --out must be on a shared disk")
+            self.require_visible()
             return
         self._lock = open(path / CONFIG, "rb")
         try:
@@ -80,6 +82,11 @@ class RunFolder:
         except BlockingIOError:
             self._lock.close()
             raise ValueError(f"another process is working on {path}") from None
+
+    def require_visible(self) -> None:
+        """Raise a ValueError where a rank does not see the folder of rank 0."""
+        if not (self.path / CONFIG).exists():
+            raise ValueError(f"{self.path} cannot be seen here: --out must be on a shared disk")
 
     @classmethod
     def create(
@@ -117,7 +124,7 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in (self._metrics, self._lock):
+        for file in (self._metrics, self._curves, self._lock):
             if file is not None:
                 file.close()
 
@@ -128,8 +135,8 @@ class RunFolder:
         for name, content in files.items():
             write_atomically(self.path / name, content)
 
-    def start_metrics(self, done: int) -> None:
-        """Keep the first `done` lines, and append from there on.
+    def start_metrics(self, done: int, tensorboard: bool = False) -> None:
+        """Keep the first `done` lines, and append from there on; as curves as well if wanted.
 
         Steps after the last checkpoint are done again; their lines would be there twice.
         """
@@ -143,7 +150,8 @@ class RunFolder:
             )
         if len(lines) > done:
             write_atomically(path, b"".join(lines[:done]))
-        self._metrics = open(path, "ab")
+        self._metrics, self._lines = open(path, "ab"), done
+        self._curves = Curves(self.path, done) if tensorboard else None
 
     def add_metrics(self, metrics: Metrics | None) -> None:
         """Append a line, if there is one; it is flushed, so a killed process does not lose it."""
@@ -151,6 +159,9 @@ class RunFolder:
             return
         self._metrics.write(json.dumps(metrics).encode() + b"\n")
         self._metrics.flush()
+        if self._curves is not None:
+            self._curves.add(self._lines, metrics)
+        self._lines += 1
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Replace the checkpoint by `state`, once the metrics up to it are on the disk."""
@@ -179,6 +190,19 @@ class RunFolder:
                 f"{path} is of version {version!r}; this program reads {CHECKPOINT_VERSION}"
             )
         return state
+
+
+class NoFolder(RunFolder):
+    """Keeps nothing: for a run from Python that names no folder."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("memory only"), writes=False)
+
+    def require_visible(self) -> None:
+        return
+
+    def load_checkpoint(self) -> None:
+        return None
 
 
 def _new_folder(path: Path | None, data: str) -> Path:

@@ -53,7 +53,14 @@ def agreed(ranks: Ranks, received: signal.Signals | None) -> signal.Signals | No
     return signal.Signals(number) if number else None
 
 
-def run_to_end(job: Job, folder: RunFolder, checkpoint_seconds: float) -> signal.Signals | None:
+def run_to_end(
+    job: Job,
+    folder: RunFolder,
+    checkpoint_seconds: float,
+    *,
+    quiet: bool = False,
+    tensorboard: bool = False,
+) -> signal.Signals | None:
     """Run a job to its end and write its files; or return the signal that stopped it."""
     ranks, images = job.ranks, job.fingerprints()
 
@@ -63,12 +70,12 @@ def run_to_end(job: Job, folder: RunFolder, checkpoint_seconds: float) -> signal
 
     with ranks.together():
         restore(job, folder, images)
-        folder.start_metrics(job.lines)
+        folder.start_metrics(job.lines, tensorboard)
         last = checkpoint()
     require_same(ranks, {"numbers of steps in its checkpoint": job.steps})
     job.start()
     received = None
-    with Interrupts() as interrupts, _progress(job) as progress:
+    with Interrupts() as interrupts, _progress(job, quiet) as progress:
         while job.steps < job.total_steps and received is None:
             end_of_epoch = advance(job, folder)
             progress.update(job.status())
@@ -84,8 +91,8 @@ def run_to_end(job: Job, folder: RunFolder, checkpoint_seconds: float) -> signal
     return None
 
 
-def _progress(job: Job) -> Progress:
-    stream = None if job.ranks.first else io.StringIO()
+def _progress(job: Job, quiet: bool) -> Progress:
+    stream = None if job.ranks.first and not quiet else io.StringIO()
     counts = job.total_steps, job.steps_per_epoch, job.images_per_step
     return Progress(job.steps, *counts, stream)
 

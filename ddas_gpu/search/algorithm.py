@@ -5,9 +5,11 @@ Indices: l = 1 … L̂ counts the policies of a step, 0 is the clean batch.
 
 from __future__ import annotations
 
+import json
 import math
+import zlib
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +104,7 @@ class Search:
         self.plan: Plan | None = None  # of the gradients, since the first step
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
+        self.trials: list[tuple[np.ndarray, np.ndarray]] = []  # φ (L̂, N_o) and r (L̂,) of each step
 
     def _steps(self, feed: Feed, flag: str, batch_size: int, seed: int) -> StepBatches:
         """Return this rank's batches, of a random order for each pass over the images."""
@@ -160,6 +163,7 @@ class Search:
         watch.lap("dot")
         read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
+        self.trials.append((policies, read.rewards.numpy()))
         watch.lap("update")
         self.steps += 1
         p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
@@ -266,9 +270,12 @@ class Search:
             weight.register_hook(partial(add, name))
             for name, weight in zip(self.names, self.weights, strict=True)
         ]
-        torch.autograd.grad(loss * scale, self.weights)
+        parts = torch.autograd.grad(loss * scale, self.weights, allow_unused=True)
         for hook in hooks:
             hook.remove()
+        for name, weight, part in zip(self.names, self.weights, parts, strict=True):
+            if part is None:  # a weight that the loss does not depend on
+                gradient.add(name, torch.zeros_like(weight))
         return loss.detach(), gradient.result()
 
     def require_finite(self, what: str, *values: float) -> None:
@@ -280,20 +287,40 @@ class Search:
 
     def fingerprints(self) -> list[int]:
         """Return checksums of the training and the validation images."""
-        return [self.train.fingerprint(), self.validation.fingerprint()]
+        return list(self._fingerprints)
+
+    @cached_property
+    def _fingerprints(self) -> tuple[int, int]:
+        return self.train.fingerprint(), self.validation.fingerprint()
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers the network learns."""
+        return sum(weight.numel() for weight in self.weights)
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the policy was found with: settings, network, data; as JSON has it."""
+        values = json.loads(json.dumps(self.settings.to_json()))
+        return {
+            **{name: value for name, value in values.items() if name not in FREE_TO_CHANGE},
+            "parameters": self.parameter_count,
+            "fingerprints": self.fingerprints(),
+            **self.task.provenance(),
+        }
 
     def schedule(self) -> PolicySchedule:
         """Return (p_tp, p_o) of the epochs so far, p_tp smoothed."""
         p_tp, p_o = zip(*self.history, strict=True)
-        search = self.settings.to_json()
-        recorded = {name: v for name, v in search.items() if name not in FREE_TO_CHANGE}
-        raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), recorded)
+        raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), self.provenance())
         return raw.smoothed(self.settings.policy.smoothing)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""
+        trials = [np.stack(parts) for parts in zip(*self.trials, strict=True)]
         return {
             "steps": self.steps,
+            "identity": self.identity(),
+            "trials": [torch.from_numpy(part) for part in trials],
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
@@ -301,8 +328,24 @@ class Search:
             "memory": self.memory,
         }
 
+    def identity(self) -> dict[str, str]:
+        """Return what a state can only be loaded into if it is the same, in words."""
+        shapes = {name: tuple(value.shape) for name, value in self.model.state_dict().items()}
+        network = f"{type(self.model).__qualname__} of {self.parameter_count:,} parameters"
+        candidates = json.dumps(self.space.to_json())
+        return {
+            "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
+            "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
+        }
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, own in self.identity().items():
+            if state["identity"][name] != own:
+                raise ValueError(
+                    f"the run was started with another {name}: {state['identity'][name]}, not {own}"
+                )
         self.steps = state["steps"]
+        self.trials = list(zip(*(part.numpy() for part in state["trials"]), strict=True))
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])

@@ -70,17 +70,23 @@ class AugmentationParameters:
         apply = torch.sigmoid(self.alpha_tp)
         return torch.cat([(1 - apply)[None], apply * shares / shares.sum()])
 
-    def surrogate(self, policies: np.ndarray, rewards: torch.Tensor) -> torch.Tensor:
+    def surrogate(
+        self, policies: np.ndarray, rewards: torch.Tensor, scale: float | None = None
+    ) -> torch.Tensor:
         """Return Σ_l r_l / (Z · Z_g) · p_tp · P(φ_l), with r, Z and Z_g held constant.
+
+        Z_g is Σ|r_l| unless `scale` is given.
 
         Its gradient is equations 16 and 17 of the paper but for their factor η, which is the
         same for all and which Adam's scale invariance takes out again.
         """
         shares = self.policy_probabilities(policies)
-        z, z_g = shares.detach().sum(), rewards.abs().sum()
+        z, z_g = shares.detach().sum(), rewards.abs().sum() if scale is None else scale
         return (rewards / (z * z_g) * torch.sigmoid(self.alpha_tp) * shares).sum()
 
-    def update(self, policies: np.ndarray, rewards: torch.Tensor) -> bool:
+    def update(
+        self, policies: np.ndarray, rewards: torch.Tensor, scale: float | None = None
+    ) -> bool:
         """Take an Adam step for α_o and α_tp, given r (L̂,); return whether there was one.
 
         Z_g = 0 (no policy changed the batch, or none mattered) is no signal: no step, and the
@@ -90,7 +96,7 @@ class AugmentationParameters:
         if not rewards.any():
             return False
         self.alpha_tp.grad, self.alpha_o.grad = torch.autograd.grad(
-            self.surrogate(policies, rewards), (self.alpha_tp, self.alpha_o)
+            self.surrogate(policies, rewards, scale), (self.alpha_tp, self.alpha_o)
         )
         self.adam_o.step()
         self.adam_tp.step()

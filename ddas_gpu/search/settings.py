@@ -15,9 +15,9 @@ from ddas_gpu.cli import groups
 from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.cli.settings import Settings
-from ddas_gpu.data.catalog import DataSpec, find_data
+from ddas_gpu.data.catalog import CUSTOM, DataSpec, find_data
 from ddas_gpu.space import SearchSpace, check_space
-from ddas_gpu.tasks.facts import FACTS
+from ddas_gpu.tasks.facts import facts_of
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ class SearchSettings(Settings):
 
     def check(self) -> None:
         super().check()
-        if self.data.decode == "each" and self.data.crop != "resized":
+        from_files = self.spec is not CUSTOM  # whose images are read by the user's code
+        if from_files and self.data.decode == "each" and self.data.crop != "resized":
             raise ValueError("--decode each is for image files: it needs --crop resized")
         self._check_batch("batch_size", "train_images")
         self._check_batch("val_batch_size", "val_images")
@@ -125,7 +126,7 @@ class SearchSettings(Settings):
         if policy.levels:
             raise ValueError(f"--levels is for the presets: {policy.space} has its own")
         own = SearchSpace.load(policy.space)
-        check_space(own, FACTS[self.spec.task].has_boxes, str(policy.space))
+        check_space(own, facts_of(self.spec.task).has_boxes, str(policy.space))
         return dataclasses.replace(own, depth=policy.depth)
 
 

@@ -35,7 +35,7 @@ from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.evaluation import evaluate
 from ddas_gpu.tasks.facts import FACTS
-from ddas_gpu.tasks.task import Task, Versions
+from ddas_gpu.tasks.task import Task, Versions, unchanged
 
 STATISTICS = 256  # files that the mean and the deviation of a search are taken from
 SAMPLES = 8
@@ -210,8 +210,3 @@ def pixels_of(source: Labelled, shortest: int | None = None) -> Pixels:
 def in_memory(source: Labelled, images: Any) -> ImageArrays:
     """Return a source with its images decoded."""
     return ImageArrays(images, source.labels, source.class_names, source.members())
-
-
-def unchanged(pixels: torch.Tensor) -> torch.Tensor:
-    """Return (L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
-    return (pixels[1:] == pixels[:1]).flatten(1).all(1)

@@ -35,7 +35,7 @@ class TaskFacts:
 
     name: str
     score: Score
-    flags: tuple[str, ...]  # settings that mean nothing to the other tasks
+    flags: tuple[str, ...]  # settings that mean nothing to tasks without them
     has_boxes: bool = False
     fixed_shapes: bool = False  # batches of one shape
 
@@ -57,3 +57,15 @@ FACTS = {
         ),
     )
 }
+
+# A user's own network, data and loss: only the search knows it, so that it has no score.
+CUSTOM = TaskFacts(
+    name="custom",
+    score=Score("", "", ""),
+    flags=("crop", "cutout", "decode", "padding"),
+)
+
+
+def facts_of(name: str) -> TaskFacts:
+    """Return the facts of a task."""
+    return CUSTOM if name == CUSTOM.name else FACTS[name]

@@ -39,6 +39,11 @@ class Versions:
     unchanged: torch.Tensor  # (L̂,) bool: policies that left the batch as it is, to the byte
 
 
+def unchanged(pixels: torch.Tensor) -> torch.Tensor:
+    """Return (L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""
+    return (pixels[1:] == pixels[:1]).flatten(1).all(1)
+
+
 class Task(ABC):
     """Data, network, loss and score of a task, for one run.
 
@@ -129,6 +134,10 @@ class Task(ABC):
         batches: every image of `source` once, on one of the ranks. All ranks test together. The
         model's own weights and its mode stay as they are.
         """
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what policy.json says of the data and the loss beside the settings."""
+        return {}
 
     def require_own_model(self) -> None:
         """Raise a ValueError if --model names a network of another task."""

@@ -1,0 +1,70 @@
+"""Reading a user's data set in worker processes, with repeatable draws."""
+
+# NumPy's legacy generator is global: it is the one that transforms draw from.
+# ruff: noqa: NPY002
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+Key = tuple[int, np.ndarray]  # an epoch, and the samples of a batch
+
+
+class _Batched:
+    """What a worker of the DataLoader fetches."""
+
+    def __init__(self, read: Callable[[int, int], Any], make: Callable[..., Any]) -> None:
+        self.read, self.make = read, make
+
+    def __getitem__(self, key: Key) -> Any:
+        epoch, samples = key
+        return self.make(epoch, samples, [self.read(int(sample), epoch) for sample in samples])
+
+
+def in_workers(
+    read: Callable[[int, int], Any], keys: Iterable[Key], make: Callable[..., Any], workers: int
+) -> Iterator[Any]:
+    """Yield make(epoch, samples, [read(sample, epoch), …]) for each (epoch, samples) of `keys`.
+
+    The calls run in worker processes, some batches ahead; the order is that of `keys`.
+    """
+    return iter(
+        DataLoader(
+            _Batched(read, make),  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=keys,
+            num_workers=max(1, workers),
+            collate_fn=_untouched,
+            generator=torch.Generator(),  # not this process's own: its state must not change
+        )
+    )
+
+
+def _untouched(batch: Any) -> Any:
+    return batch
+
+
+def seed_generators(number: int) -> None:
+    """Seed the global generators, which data sets draw from."""
+    random.seed(number)
+    np.random.seed(number & 0xFFFFFFFF)
+    torch.random.default_generator.manual_seed(number)
+
+
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """Restore the global generators of this process afterwards."""
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.random.set_rng_state(states[2])

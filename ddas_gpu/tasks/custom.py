@@ -1,0 +1,245 @@
+"""A user's own network, data and loss, as `ddas_gpu.search_policy` takes them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+
+from ddas_gpu import ops, streams
+from ddas_gpu.data import splits
+from ddas_gpu.data.datasets import ExampleArrays, Examples, one_size
+from ddas_gpu.distributed.ranks import ALONE, Ranks
+from ddas_gpu.ops.box_table import find_any
+from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.example_feed import ExampleFeed
+from ddas_gpu.pipelines.feed import CleanBatch
+from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
+from ddas_gpu.pipelines.steps import spread
+from ddas_gpu.pipelines.transform import make_output, make_transform
+from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import Stream
+from ddas_gpu.tasks.facts import CUSTOM
+from ddas_gpu.tasks.task import Task, Versions, unchanged
+
+STATISTICS = 256  # examples that the mean and the deviation are taken from where not all are read
+SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The policies φ_1 … φ_L̂ of a step. Every call draws the same signs and places."""
+
+    policies: np.ndarray  # (L̂, N_o)
+    space: SearchSpace
+    seed: int
+    samples: np.ndarray  # (B,)
+
+    def images(self, images: torch.Tensor) -> torch.Tensor:
+        """Return uint8 (B, H, W, 3) as it is and under each policy: (L̂ + 1, B, H, W, 3)."""
+        return ops.versions(images, self.policies, self.space, self.seed, samples=self.samples)
+
+    def maps(self, maps: torch.Tensor, outside: int = 0) -> torch.Tensor:
+        """Move uint8 maps (B, H, W), such as masks, as the pixels move: (L̂ + 1, B, H, W).
+
+        Candidates that do not move pixels leave maps as they are. Places from outside the image
+        get the value `outside`.
+        """
+        moves = np.array([find_any(c.op).op.matrix is not None for c in self.space])
+        policies = np.where(moves[self.policies], self.policies, -1)
+        space = dataclasses.replace(self.space, fill=outside)
+        channels = maps[..., None].expand(*maps.shape, 3).contiguous()
+        moved = ops.versions(channels, policies, space, self.seed, samples=self.samples)
+        return moved[..., 0]
+
+
+class SearchTask:
+    """What a search asks about targets; subclass it where a label per image is not enough.
+
+    Batches hold uint8 images (B, H, W, 3), and targets as torch's `default_collate` makes them, on
+    the device.
+    """
+
+    spatial = False
+    """Whether targets have places in the image: then only the policy may move pixels, not the
+    standard transform, which does not know the targets."""
+
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        """Return the loss of outputs = model(inputs), a scalar."""
+        raise NotImplementedError
+
+    def versions(
+        self, images: torch.Tensor, targets: Any, trial: Trial
+    ) -> tuple[torch.Tensor, list[Any]]:
+        """Return the batch as it is and under each policy, and the targets of each version."""
+        pixels = trial.images(images)
+        return pixels, [targets] * len(pixels)
+
+
+class LossOnly(SearchTask):
+    """Targets that no op changes."""
+
+    def __init__(self, loss: Callable[[Any, Any], torch.Tensor]) -> None:
+        self._loss = loss
+
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        return self._loss(outputs, targets)
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a user brings along."""
+
+    model: nn.Module | Callable[[], nn.Module]
+    train: Examples
+    validation: Examples
+    task: SearchTask
+    mean: Any = None  # of the inputs; None for the statistics of the training images
+    std: Any = None
+
+
+class Custom(Task):
+    """The search on what a user has brought along."""
+
+    facts = CUSTOM
+
+    def __init__(
+        self,
+        own: Own,
+        settings: Any,
+        device: torch.device | str = "cpu",
+        ranks: Ranks = ALONE,
+    ) -> None:
+        super().__init__(settings, device, ranks)
+        self.own = own
+
+    def search_sets(self) -> tuple[Any, Any]:
+        data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
+        sets = []
+        for source, count in (
+            (self.own.train, data.train_images),
+            (self.own.validation, data.val_images),
+        ):
+            if count < len(source):
+                (source,) = splits.random_sets(source, (count,), generator)
+            sets.append(source if data.decode == "each" else self._in_memory(source))
+        mean, std = self._normalisation(sets[0])
+        output = make_output(mean, std, "NCHW", "float32")
+        self._statistics = output.mean, output.std
+        return sets[0], sets[1]
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the inputs: the images' own where --image-size is their shorter."""
+        side = self.data.image_size
+        own = one_size(self.own.train) if self.data.crop == "pad" else None
+        return own if own is not None and min(own) == side else (side, side)
+
+    def _in_memory(self, source: Examples) -> ExampleArrays:
+        workers = self.data.workers or torch.get_num_threads()
+        if self.data.crop == "pad":
+            return source.in_memory(workers, size=self.size)
+        # Twice the size leaves a random crop enough to choose from.
+        read = source.in_memory(workers, shortest=2 * self.data.image_size)
+        return dataclasses.replace(read, images=list(read.images))
+
+    def _normalisation(self, train: Any) -> tuple[Any, Any]:
+        if self.own.mean is not None and self.own.std is not None:
+            return self.own.mean, self.own.std
+        if isinstance(train, ExampleArrays):
+            images = train.images
+        else:
+            images = [image for image, _ in train.look(spread(len(train), STATISTICS))]
+        mean, std = channel_statistics(images)
+        given = self.own
+        return mean if given.mean is None else given.mean, std if given.std is None else given.std
+
+    def clean_feed(self, source: Any, *, training: bool) -> ExampleFeed:
+        data, (mean, std) = self.data, self._statistics
+        transform = make_transform(
+            source,
+            size=self.size,
+            crop=data.crop,
+            padding=data.padding,
+            flip=data.flip,
+            cutout=data.cutout,
+            mean=mean,
+            std=std,
+            rotate90=data.sanity_check == "rotate90" and not training,
+        )
+        return ExampleFeed(source, transform, training=training, seed=self.seed, clean=True)
+
+    def samples(self, source: Any) -> dict[str, Any]:
+        """Return up to eight images, evenly spread, without a policy."""
+        chosen = source.subset(spread(len(source), SAMPLES))
+        if isinstance(chosen, Examples):
+            chosen = self._in_memory(chosen)
+        transform = make_transform(chosen, size=self.size, crop=self.data.crop)
+        feed = ExampleFeed(chosen, transform, training=False, clean=True)
+        batches = feed.on_host(Order(len(chosen), len(chosen), shuffle=False), "cpu", None)
+        batches.seek(0)
+        names = [caption(target, chosen.class_names) for target in chosen.targets]
+        return {"images": batches.next().images.numpy(), "names": np.array(names)}
+
+    def build_model(self, class_names: tuple[str, ...]) -> nn.Module:
+        model = self.own.model
+        made = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
+        if not isinstance(made, nn.Module):
+            raise TypeError(
+                "model is an nn.Module or a function that builds one, "
+                f"but the function returned {type(made).__name__}"
+            )
+        return made.to(self.device)
+
+    def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
+        key = draws.sign_key(self.seed, batch.epoch)
+        trial = Trial(policies, space, key, batch.samples)
+        pixels, targets = self.own.task.versions(batch.images, batch.labels, trial)
+        inputs = normalise(pixels, *self._statistics)
+        if batch.holes is not None:
+            cut_holes(inputs, batch.holes, self.data.cutout)
+        return Versions(inputs, targets, unchanged(pixels))
+
+    def validation_inputs(self, batch: CleanBatch) -> tuple[torch.Tensor, Any]:
+        return normalise(batch.images, *self._statistics), batch.labels
+
+    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
+        return self.own.task.loss(outputs, targets)
+
+    def provenance(self) -> dict[str, Any]:
+        sources = {"train": self.own.train, "validation": self.own.validation}
+        return {
+            "data_names": {name: source.name for name, source in sources.items()},
+            "loss": loss_name(self.own.task),
+        }
+
+    def _only_searches(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("your own network and data are trained by your own loop")
+
+    training_sets = model_feed = training_inputs = test = _only_searches
+
+
+def loss_name(task: SearchTask) -> str:
+    """Return the name of the user's loss, or of the task that has it."""
+    if not isinstance(task, LossOnly):
+        return type(task).__qualname__
+    return getattr(task._loss, "__qualname__", type(task._loss).__qualname__)
+
+
+def caption(target: Any, class_names: tuple[str, ...]) -> str:
+    """Return what the report writes under an image: the target, if it is a number."""
+    value = np.asarray(target) if not isinstance(target, (dict, list, tuple)) else np.empty(0)
+    if value.size != 1 or value.dtype.kind not in "biuf":
+        return ""
+    number = value.item()
+    if isinstance(number, int) and 0 <= number < len(class_names):
+        return class_names[number]
+    return f"{number:g}"

@@ -1,0 +1,364 @@
+"""`search_policy`: any data, any loss, the command's own inside, resumed to the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import commands
+import numpy as np
+import pytest
+import torch
+from commands import Killed, before_step, die
+from own_data import TRAIN, VALIDATION, Digits, arrays, network
+from PIL import Image
+from torch.nn import functional as F
+
+import ddas_gpu
+from ddas_gpu import SearchSpace, search_policy
+from ddas_gpu.data.digits import open_digits
+from ddas_gpu.models import build
+from ddas_gpu.search.__main__ import main
+from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.settings import SearchSettings, preset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# 4 steps per epoch, 8 in all.
+TINY = {"epochs": 2, "batch_size": 8, "val_batch_size": 20, "threads": 1, "quiet": True}
+
+
+def search(model: Any = None, train: Any = None, validation: Any = None, **settings: Any) -> Any:
+    return search_policy(
+        network() if model is None else model,
+        Digits(TRAIN) if train is None else train,
+        Digits(VALIDATION) if validation is None else validation,
+        **{"space": "digits", **TINY, **settings},
+    )
+
+
+def test_the_result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = search()
+    assert len(result.policy) == 2 and result.policy.space == SearchSpace.preset("digits")
+    assert result.report is None and not any(tmp_path.iterdir())
+    assert result.verdict == "8 steps are too few to tell the 30 candidates apart."
+    result.policy.save(tmp_path / "policy.json")
+    assert ddas_gpu.PolicySchedule.load(tmp_path / "policy.json") == result.policy
+
+
+def test_provenance_is_true():
+    model = network()
+    settings = search(model).policy.settings
+    assert settings["data"] == "custom" and "digits" not in json.dumps(settings)
+    assert settings["model"] == f"{type(model).__module__}.Net"
+    assert settings["parameters"] == sum(p.numel() for p in model.parameters())
+    assert settings["data_names"] == {"train": "Digits", "validation": "Digits"}
+    assert settings["loss"] == "cross_entropy"
+    other = search(model, train=Digits(slice(100, 132))).policy.settings
+    first, second = settings["fingerprints"], other["fingerprints"]
+    assert first[0] != second[0] and first[1] == second[1]
+
+
+def test_the_users_objects_and_generators_stay_as_they_are():
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
+    search(model, decode="each", workers=1)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
+    assert np.array_equal(np.random.get_state()[1], states[2])  # noqa: NPY002
+
+
+def test_it_is_what_the_command_does(tmp_path):
+    """The same images, network, settings and seed give the command's policy, bit for bit."""
+    flags = ("--epochs", 2, "--train-images", 32, "--val-images", 40, "--batch-size", 8)
+    flags += ("--val-batch-size", 20, "--threads", 1, "--out", tmp_path / "run")
+    assert commands.call(main, *flags) == 0
+    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    digits = open_digits(16)
+    train, validation = (
+        (digits.images[chosen], digits.labels[chosen])
+        for chosen in (np.array(split[part], int) for part in ("train", "validation"))
+    )
+    kept = preset("digits").to_json()
+    settings = {name: kept[name] for name in ("policies", "lr_ops")}
+    found = search(lambda: build("small", 10), train, validation, **settings).policy
+    policy = ddas_gpu.PolicySchedule.load(tmp_path / "run" / "policy.json")
+    assert np.array_equal(found.p_o, policy.p_o) and np.array_equal(found.p_tp, policy.p_tp)
+    assert found.space == policy.space
+
+
+def test_every_number_has_the_commands_default():
+    defaults = json.loads(json.dumps(SearchSettings().to_json()))
+    found = search(epochs=1).policy.settings
+    from_data = {"data", "model", "train_images", "val_images", "levels"}
+    given = {"epochs", "batch_size", "val_batch_size", "threads"}
+    for name in defaults.keys() & found.keys() - from_data - given:
+        assert found[name] == defaults[name], name
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def test_every_form_of_an_image_gives_the_same_policy(tmp_path):
+    forms = {
+        "PIL": Digits(TRAIN, lambda image, label: (Image.fromarray(image), label)),
+        "CHW": Digits(TRAIN, lambda i, label: (torch.from_numpy(i).permute(2, 0, 1), label)),
+        "mapping": Digits(TRAIN, lambda image, label: {"image": image, "label": label}),
+        "grey": Digits(TRAIN, lambda image, label: (image[..., 0], label)),
+        "arrays": arrays(TRAIN),
+    }
+    expected = search().policy
+    for name, train in forms.items():
+        found = search(train=train).policy
+        assert np.array_equal(found.p_o, expected.p_o), name
+
+
+def test_reading_for_each_batch_gives_the_same_policy():
+    statistics = {"mean": (60, 60, 60), "std": (80, 80, 80)}
+    once, each = (search(decode=how, workers=2, **statistics).policy for how in ("once", "each"))
+    assert np.array_equal(once.p_o, each.p_o)
+
+
+def noisy(image: np.ndarray, label: int) -> tuple[np.ndarray, int]:
+    """An image that draws from every global generator."""
+    shift = random.randrange(3) + np.random.randint(3) + int(torch.randint(3, ()))  # noqa: NPY002
+    return np.roll(image, shift, 1), label
+
+
+def test_random_data_sets_are_repeatable_however_many_workers_read():
+    found = [
+        search(train=Digits(TRAIN, noisy), decode="each", workers=workers).policy
+        for workers in (1, 2)
+    ]
+    assert found[0].p_o.tobytes() == found[1].p_o.tobytes()
+    assert found[0].p_o.tobytes() != search(decode="each").policy.p_o.tobytes()
+
+
+@pytest.mark.parametrize("decode", ["once", "each"])
+def test_images_of_different_sizes_are_cropped(decode):
+    def stretched(image: np.ndarray, label: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(image).resize((20 + label, 24)), label
+
+    sets = {"train": Digits(TRAIN, stretched), "validation": Digits(VALIDATION, stretched)}
+    settings = search(**sets, decode=decode, image_size=16).policy.settings
+    assert settings["crop"] == "resized"
+
+
+def test_images_of_one_size_keep_it():
+    seen = []
+
+    class Seeing(type(network())):
+        def forward(self, images):
+            seen.append(images.shape[-2:])
+            return super().forward(images)
+
+    def wide(image: np.ndarray, label: int) -> tuple[np.ndarray, int]:
+        return np.concatenate([image, image[:, :4]], 1), label
+
+    search(Seeing(), Digits(TRAIN, wide), Digits(VALIDATION, wide), epochs=1)
+    assert set(seen) == {(16, 20)}
+
+
+def test_a_folder(tmp_path):
+    root = commands.write_classes(tmp_path / "images", count=20)
+    result = search(network(2), str(root), str(root), image_size=16)
+    assert result.policy.settings["data_names"]["train"] == str(root)
+
+
+def test_a_hugging_face_data_set():
+    datasets = pytest.importorskip("datasets")
+    images = [Image.fromarray(image) for image in arrays(TRAIN)[0]]
+    features = datasets.Features(
+        {"img": datasets.Image(), "y": datasets.ClassLabel(names=list("0123456789"))}
+    )
+    content = {"img": images, "y": arrays(TRAIN)[1].tolist()}
+    data = datasets.Dataset.from_dict(content, features=features)
+    found = search(train=data, validation=data, columns=("img", "y")).policy
+    expected = search(validation=Digits(TRAIN)).policy
+    assert np.array_equal(found.p_o, expected.p_o)
+    with pytest.raises(ValueError, match="no column 'image'; it has: img, y"):
+        search(train=data)
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+def one_hot(image: np.ndarray, label: int) -> tuple[np.ndarray, np.ndarray]:
+    return image, np.eye(10)[label]
+
+
+def two_heads(image: np.ndarray, label: int) -> tuple[np.ndarray, tuple[int, float]]:
+    return image, (label, label / 10)
+
+
+def named(image: np.ndarray, label: int) -> tuple[np.ndarray, dict[str, Any]]:
+    return image, {"digit": label, "size": float(image.mean())}
+
+
+def loss_of_two(outputs: torch.Tensor, targets: Any) -> torch.Tensor:
+    label, share = targets
+    return F.cross_entropy(outputs[:, :10], label) + F.mse_loss(outputs[:, 10], share)
+
+
+def loss_of_named(outputs: torch.Tensor, targets: Any) -> torch.Tensor:
+    return loss_of_two(outputs, (targets["digit"], targets["size"] / 255))
+
+
+LOSSES = {
+    "multi-label": (one_hot, 10, F.binary_cross_entropy_with_logits),
+    "regression": (
+        lambda image, label: (image, label / 10),
+        1,
+        lambda outputs, targets: F.mse_loss(outputs[:, 0], targets),
+    ),
+    "two heads": (two_heads, 11, loss_of_two),
+    "a dict": (named, 11, loss_of_named),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_any_target_and_any_loss(name):
+    change, outputs, loss = LOSSES[name]
+    sets = {"train": Digits(TRAIN, change), "validation": Digits(VALIDATION, change)}
+    found = [
+        search(network(outputs), **sets, loss=loss, gradients=method).policy.p_o
+        for method in ("auto", "reference")
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+    assert found[0].std() > 0
+
+
+def test_a_head_that_the_loss_ignores():
+    class TwoHeads(type(network())):
+        def __init__(self):
+            super().__init__()
+            self.unused = torch.nn.Linear(32, 4)
+
+        def forward(self, images):
+            features = self.features(images)
+            return self.head(features), self.unused(features)
+
+    search(TwoHeads(), loss=lambda outputs, labels: F.cross_entropy(outputs[0], labels))
+
+
+# --- stopping and going on ------------------------------------------------------------------------
+
+
+def results(folder: Path) -> dict[str, Any]:
+    return {
+        "policy": (folder / "policy.json").read_bytes(),
+        "metrics": commands.metrics(folder),
+        "tensors": commands.tensors(folder / "checkpoint.pt"),
+    }
+
+
+@pytest.mark.parametrize("decode", ["once", "each"])
+def test_a_search_cut_in_the_middle_resumes_to_the_same_bytes(tmp_path, monkeypatch, decode):
+    whole = search(out=tmp_path / "whole", decode=decode)
+    assert whole.report == tmp_path / "whole" / "report.html" and whole.report.exists()
+    for cut in (3, 6):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            before_step(patch, Search, cut, die)
+            search(out=tmp_path / "run", decode=decode, resume=True, checkpoint_seconds=1e-4)
+    resumed = search(out=tmp_path / "run", decode=decode, resume=True)
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    assert (resumed.policy, resumed.verdict) == (whole.policy, whole.verdict)
+
+
+@pytest.fixture
+def cut(tmp_path, monkeypatch) -> Path:
+    """The folder of a search that died in its sixth step."""
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        before_step(patch, Search, 5, die)
+        search(out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": network(width=12)}, "another model: Net of 570 parameters"),
+        ({"model": torch.nn.Flatten()}, "--model"),
+        ({"train": Digits(slice(100, 132))}, "other images"),
+        ({"train": Digits(slice(0, 40))}, "--train-images 32, not 40"),
+        ({"space": SearchSpace.of(["Invert", "FlipUD"])}, "--levels"),
+        ({"epochs": 3}, "--epochs 2, not 3"),
+    ],
+)
+def test_a_resumed_search_refuses_another_model_or_other_data(cut, changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        search(out=cut, resume=True, **changes)
+
+
+def test_a_folder_is_not_overwritten(cut):
+    with pytest.raises(ValueError, match="already holds a run"):
+        search(out=cut)
+
+
+def test_a_killed_process_resumes(tmp_path):
+    """With a user's own script, and a real signal."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from own_data import *\n"
+        "from ddas_gpu import search_policy\n"
+        "class Mortal(Digits):\n"
+        "    def __getitem__(self, index):\n"
+        "        return super().__getitem__(index)\n"
+        "class Net(Net):\n"
+        "    passes = 0\n"
+        "    def forward(self, images):\n"
+        "        self.passes += 1\n"
+        "        if self.passes == int(sys.argv[2]): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return super().forward(images)\n"
+        "torch.manual_seed(0)\n"
+        "search_policy(Net(), Mortal(TRAIN), Mortal(VALIDATION), space='digits', epochs=2,\n"
+        "    batch_size=8, val_batch_size=20, threads=1, gradients='reference',\n"
+        "    checkpoint_seconds=1e-4, out=sys.argv[1], resume=True)\n"
+    )
+    path = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+
+    def start(folder: str, dies_at: int) -> int:
+        command = [sys.executable, str(script), str(tmp_path / folder), str(dies_at)]
+        return subprocess.run(command, env=os.environ | path, capture_output=True).returncode
+
+    assert start("whole", 0) == 0
+    assert start("run", 23) == -9  # in the fifth step: five passes per step
+    assert start("run", 0) == 0
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+# --- mistakes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "sentence"),
+    [
+        ({"epoch": 3}, TypeError, "no setting 'epoch'; the nearest is 'epochs'"),
+        ({"lr_op": 3}, TypeError, "the nearest is 'lr_ops'"),
+        ({"root": "x"}, TypeError, "its arguments say it"),
+        ({"epochs": 0}, ValueError, "--epochs must be above 0"),
+        ({"anchor_scale": 2.0}, ValueError, "--anchor-scale is for detection"),
+        ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: cifar"),
+        ({"space": "coco"}, ValueError, "needs boxes"),
+        ({"model": 3}, TypeError, "nn.Module or a function"),
+        ({"model": lambda: 3}, TypeError, "the function returned int"),
+        ({"train": 3}, TypeError, "data is a Dataset"),
+        ({"train": "/nowhere"}, ValueError, "there is no folder /nowhere"),
+        ({"train": (np.zeros((2, 4, 4, 3)), [0, 1])}, ValueError, "uint8, before any"),
+        ({"train": (np.zeros((2, 4, 4, 3), np.uint8), [0])}, ValueError, "2 images, but 1"),
+        ({"train_images": 33}, ValueError, "train_images=33, but there are 32"),
+        ({"resume": True}, ValueError, "need `out`"),
+        ({"tensorboard": True}, ValueError, "need `out`"),
+    ],
+)
+def test_mistakes_are_named(wrong, error, sentence):
+    with pytest.raises(error, match=sentence):
+        search(**wrong)
