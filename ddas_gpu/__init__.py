@@ -29,7 +29,8 @@ _HOME = {
     "set_num_threads": "ddas_gpu.ops",
     "training_pipeline": "ddas_gpu.pipelines",
 }
-_MODULES = ("dali", "gradients", "ops")
+_MODULES = ("gradients", "ops")
+_OPTIONAL = ("dali",)  # needs NVIDIA DALI, and so is not part of `import *`
 
 __all__ = [*_HOME, *_MODULES]
 
@@ -37,10 +38,10 @@ __all__ = [*_HOME, *_MODULES]
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    if name in _MODULES:
+    if name in (*_MODULES, *_OPTIONAL):
         return import_module(f"ddas_gpu.{name}")
     raise AttributeError(f"module 'ddas_gpu' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__all__, *_OPTIONAL])

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--checkpoint", type=Path, default=Path("accelerate"))
+    parser.add_argument("--checkpoint", type=Path, default=Path("runs/accelerate"))
     options = parser.parse_args(arguments)
 
     digits = open_digits(size=16)

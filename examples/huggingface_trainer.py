@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("huggingface"))
+    parser.add_argument("--out", type=Path, default=Path("runs/huggingface"))
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
 

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--on-batches", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("lightning"))
+    parser.add_argument("--out", type=Path, default=Path("runs/lightning"))
     options = parser.parse_args(arguments)
 
     digits = open_digits(size=16)

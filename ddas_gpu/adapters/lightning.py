@@ -48,6 +48,8 @@ class PolicyEpochs(Callback):
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         # The workers of a DataLoader begin before on_train_epoch_start is called.
+        if "loops" not in checkpoint:  # one with weights alone
+            return
         epoch = checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
         stateful = [policy for _, policy in self._with_state()]
         for policy in self.policies:

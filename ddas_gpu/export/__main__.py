@@ -20,7 +20,7 @@ DALI_MODULE = '''\
 from ddas_gpu import PolicySchedule
 from ddas_gpu.exports import dali_policy
 
-policy = dali_policy(PolicySchedule.load({path!r}), epoch={epoch}, total_epochs={epochs})
+policy = dali_policy(PolicySchedule.load({path!r}){scaled}, epoch={epoch}, total_epochs={epochs})
 '''
 
 
@@ -29,13 +29,15 @@ class Export:
     """Export the policy of one epoch to another library."""
 
     policy: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY.JSON")]
-    """The policy file that a search wrote."""
+    """The policy file that a search wrote, or the folder of its run."""
     to: Literal["albumentations", "dali"] = "albumentations"
     """Albumentations' JSON, or a Python module with a Policy for DALI's auto_aug."""
     epoch: int | None = None
     """The epoch, counted from 0; by default the last."""
     epochs: int | None = None
     """The number of epochs of the training; by default that of the search."""
+    image_size: int | None = None
+    """The size of the training images, if not that of the search: shifts and holes are scaled."""
     out: Path | None = None
     """The file to write; by default POLICY.albumentations.json or POLICY_dali.py beside it."""
 
@@ -58,18 +60,23 @@ def export(options: Export) -> Path:
     from ddas_gpu.policy import PolicySchedule
 
     schedule = PolicySchedule.load(options.policy)
+    path = options.policy / "policy.json" if options.policy.is_dir() else options.policy
+    scaled = ""
+    if options.image_size is not None:
+        schedule, scaled = schedule.scaled(options.image_size), f".scaled({options.image_size})"
     epochs = len(schedule) if options.epochs is None else options.epochs
     epoch = epochs - 1 if options.epoch is None else options.epoch
     schedule.at(epoch, epochs)  # raises if the epoch is out of range
-    stem = options.policy.stem
     if options.to == "albumentations":
-        out = options.out or options.policy.with_name(f"{stem}.albumentations.json")
+        out = options.out or path.with_name(f"{path.stem}.albumentations.json")
         save_albumentations(schedule, out, epoch, epochs)
         return out
     dali_policy(schedule, epoch, epochs)  # raises if DALI is missing or cannot do it
-    out = options.out or options.policy.with_name(f"{stem}_dali.py")
-    path = str(options.policy.resolve())
-    write_atomically(out, DALI_MODULE.format(epoch=epoch, epochs=epochs, path=path).encode())
+    out = options.out or path.with_name(f"{path.stem}_dali.py")
+    content = DALI_MODULE.format(
+        epoch=epoch, epochs=epochs, path=str(path.resolve()), scaled=scaled
+    )
+    write_atomically(out, content.encode())
     return out
 
 

@@ -46,6 +46,20 @@ def test_dali(policy):
     assert ours == theirs
 
 
+def test_another_image_size_from_the_folder_of_a_run(tmp_path):
+    pytest.importorskip("albumentations")
+    pytest.importorskip("nvidia.dali")
+    space = SearchSpace.of(["TranslateX"], [10], depth=1)  # 10 pixels of 100
+    schedule = PolicySchedule(space, [1.0], [[1.0]], {"image_size": 100})
+    schedule.save(tmp_path / "policy.json")
+    assert main([str(tmp_path), "--image-size", "50"]) == 0
+    image = np.full((50, 50, 3), 255, np.uint8)
+    found = load_albumentations(tmp_path / "policy.albumentations.json")(image=image)["image"]
+    assert (found == 0).all((0, 2)).sum() == 5
+    assert main([str(tmp_path), "--image-size", "50", "--to", "dali"]) == 0
+    assert ".scaled(50), epoch=0" in (tmp_path / "policy_dali.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [

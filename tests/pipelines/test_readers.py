@@ -158,3 +158,38 @@ def test_an_index_that_is_there_is_used(tmp_path):
     for name in ("a.idx", "a.tfrecord.idx"):
         (tmp_path / name).touch()
         assert find_index(tmp_path / "a.tfrecord", tmp_path / "new.idx") == tmp_path / name
+
+
+def test_records_begin_with_any_epoch_and_go_to_any(records, arrays, all_or_nothing):
+    """The images go on; the policies are those of the epoch. It has three batches of eight."""
+    settings = RAW | {"padding": 0, "flip": False}
+    pipeline = training_pipeline(records, all_or_nothing, 8, 3, "cpu", start_epoch=1, **settings)
+
+    def inverted():
+        images, labels = (np.array(output.as_tensor()) for output in pipeline.run())
+        clean = arrays[0][labels[:, 0]]
+        assert (images == clean).all() or (images == 255 - clean).all()
+        return bool((images != clean).any())
+
+    assert [inverted() for _ in range(4)] == [True, True, True, False]
+    for epoch in (1, 0, 1, 2):
+        pipeline.set_epoch(epoch)
+        assert [inverted() for _ in range(2)] == [epoch == 1] * 2
+
+
+def test_parts_without_an_ending_and_patterns(arrays, tmp_path):
+    images, labels = arrays
+    for part in range(2):
+        rows = slice(11 * part, 11 * part + 11)
+        write_tfrecord(tmp_path / f"train-{part:05}-of-00002", images[rows], labels[rows])
+        write_tar(tmp_path / f"train-{part:04}.tar", images[rows], labels[rows])
+    for root in ("train-*-of-00002", "train-{00000..00001}-of-00002", "train-{0000..0001}.tar"):
+        batches = loader(f"{tmp_path}/{root}", None, 4, device="cpu", training=False, **RAW)
+        assert torch.cat([n for _, n in batches]).tolist() == labels.tolist()
+
+
+def test_epochs_of_records_with_so_many_steps(records, schedule):
+    batches = loader(records, schedule, 4, 3, "cpu", steps_per_epoch=2, **RAW)
+    assert len(batches) == 2
+    for _ in range(3):
+        assert [len(labels) for _, labels in batches] == [4, 4]
