@@ -239,14 +239,8 @@ def caches(machine: Machine) -> Finding:
                 pass
         except OSError as error:
             raise CheckFailed(
-                f"the cache {short(folder)} cannot be written ({error.strerror}): set {variable} "
+                f"the cache {folder} cannot be written ({error.strerror}): set {variable} "
                 "to a folder of yours"
             ) from error
-    facts = {variable: short(folder) for variable, folder in folders.items()}
+    facts = {variable: str(folder) for variable, folder in folders.items()}
     return Finding(", ".join(facts.values()), facts)
-
-
-def short(path: Path) -> str:
-    """Return a path without the name of the user, for a file that is sent to others."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
