@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import ddas_gpu
-from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check
+from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check, describe
 from ddas_gpu.ops import native
 
 # {name: names of the distributions that provide it}
@@ -61,10 +61,11 @@ def reason_without_gpu() -> str | None:
     if not torch.cuda.is_available():
         return "no GPU that torch can use"
     try:
-        cupy = import_module("cupy")
+        return None if import_module("cupy").is_available() else "no GPU that CuPy can use"
     except ImportError:
         return f"CuPy is missing: {advice()}"
-    return None if cupy.is_available() else "no GPU that CuPy can use"
+    except Exception as error:  # of a driver that does not fit
+        return f"CuPy does not work here: {describe(error)}"
 
 
 def advice() -> str:
