@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import ddas_gpu
-from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check
+from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check, describe
 from ddas_gpu.ops import native
 
 # {name: names of the distributions that provide it}
@@ -61,10 +61,11 @@ def reason_without_gpu() -> str | None:
     if not torch.cuda.is_available():
         return "no GPU that torch can use"
     try:
-        cupy = import_module("cupy")
+        return None if import_module("cupy").is_available() else "no GPU that CuPy can use"
     except ImportError:
         return f"CuPy is missing: {advice()}"
-    return None if cupy.is_available() else "no GPU that CuPy can use"
+    except Exception as error:  # of a driver that does not fit
+        return f"CuPy does not work here: {describe(error)}"
 
 
 def advice() -> str:
@@ -239,14 +240,8 @@ def caches(machine: Machine) -> Finding:
                 pass
         except OSError as error:
             raise CheckFailed(
-                f"the cache {short(folder)} cannot be written ({error.strerror}): set {variable} "
+                f"the cache {folder} cannot be written ({error.strerror}): set {variable} "
                 "to a folder of yours"
             ) from error
-    facts = {variable: short(folder) for variable, folder in folders.items()}
+    facts = {variable: str(folder) for variable, folder in folders.items()}
     return Finding(", ".join(facts.values()), facts)
-
-
-def short(path: Path) -> str:
-    """Return a path without the name of the user, for a file that is sent to others."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

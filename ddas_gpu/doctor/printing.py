@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import ddas_gpu
@@ -47,6 +48,7 @@ def to_json(results: Sequence[Result], seconds: float) -> dict[str, Any]:
 
 
 def to_bytes(results: Sequence[Result], seconds: float) -> bytes:
-    """Return the JSON file."""
+    """Return the JSON file. It is sent to others: the home folder, with the user's name, is ~."""
     text = json.dumps(to_json(results, seconds), ensure_ascii=False, indent=1, allow_nan=False)
-    return f"{text}\n".encode()
+    home = str(Path.home())
+    return f"{text if home == '/' else text.replace(home, '~')}\n".encode()

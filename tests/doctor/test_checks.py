@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -62,6 +63,14 @@ def test_logs_are_cut() -> None:
 def test_a_check_has_a_name_of_its_own() -> None:
     with pytest.raises(ValueError, match="'versions' is declared twice"):
         check("again")(machine.versions)
+
+
+def test_the_file_does_not_name_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    text = "cannot open /home/somebody/.cache/file"
+    result = Result("a", "a", FAILED, text, 0.0, {"path": "/home/somebody/c++"})
+    (written,) = json.loads(printing.to_bytes([result], 1.0))["checks"]
+    assert written["text"] == "cannot open ~/.cache/file" and written["facts"] == {"path": "~/c++"}
 
 
 def test_the_summary_counts() -> None:

@@ -57,7 +57,6 @@ def test_the_file_has_everything(finished) -> None:
     facts = {one["name"]: one["facts"] for one in content["checks"]}
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["bank_speed"]["images per second"] > 0
-    assert str(Path.home()) not in file.read_text("utf-8") or Path.home() == Path("/")
     assert list(file.parent.iterdir()) == [file]  # no temporary file is left
 
 

@@ -56,6 +56,9 @@ def test_a_gpu_that_cupy_cannot_use(monkeypatch: pytest.MonkeyPatch, here: Machi
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert machine.reason_without_gpu() == "no GPU that CuPy can use"
     assert CHECKS["cupy"].run(here).status == FAILED
+    fake.is_available = lambda: 1 / 0
+    assert machine.reason_without_gpu().startswith("CuPy does not work here: ZeroDivisionError")
+    assert CHECKS["cupy"].run(here).status == FAILED
     fake.is_available = lambda: True
     assert machine.reason_without_gpu() is None
     assert CHECKS["cupy"].run(here).status == OK

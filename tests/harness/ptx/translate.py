@@ -8,6 +8,8 @@ from collections.abc import Callable
 from harness.ptx.parse import Instruction, Kernel, UnsupportedPtx, parse
 
 HEADER = "cuda_on_host_ptx.h"
+# Where a variable is at each instruction takes as long to find out as all else; lines are enough.
+QUICKER = '#pragma GCC optimize("no-var-tracking")'
 
 SPECIAL = {"tid": "threadIdx", "ntid": "blockDim", "ctaid": "blockIdx", "nctaid": "gridDim"}
 TYPE = r"pred|[bus](?:8|16|32|64)|f(?:32|64)"
@@ -72,7 +74,7 @@ PARAMETER = re.compile(rf"ld\.param\.({TYPE})$")
 def translate(text: str, file: str) -> str:
     """Return a PTX module as a source for HostKernels; errors name lines of `file`."""
     kernels = [Translation(kernel, file).source() for kernel in parse(text).values()]
-    return "\n".join([f'#include "{HEADER}"', *kernels])
+    return "\n".join([QUICKER, f'#include "{HEADER}"', *kernels])
 
 
 class Translation:
