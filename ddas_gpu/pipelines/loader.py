@@ -192,8 +192,8 @@ def open_batches(
     prefetch: int = 2,
 ) -> Batches:
     """Run a feed through DALI, or where it is missing on the host, with a warning."""
-    if device == "auto" and not torch.cuda.is_available():
-        device = "cpu"  # DALI and CuPy may see a GPU that this torch cannot use
+    if device == "auto":  # DALI and CuPy may see a GPU that this torch cannot use
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         import nvidia.dali  # noqa: F401
     except ImportError as error:
@@ -202,5 +202,5 @@ def open_batches(
             RuntimeWarning,
             stacklevel=4,
         )
-        return feed.on_host(order, "cpu" if device == "cpu" else "cuda", workers)
+        return feed.on_host(order, device.replace("gpu", "cuda"), workers)
     return DaliBatches(feed, order, device=device, num_threads=workers, prefetch=prefetch)
