@@ -59,8 +59,8 @@ private:
     std::int64_t size = 0;
 };
 
-// Runs a chain. `memory(two)` gives the places of the target and, if `two`, of scratch memory. Unless it
-// `must_copy`, the result of a chain of nothing is the source itself. Returns the result.
+// Runs a chain and returns its result. `memory(two)` gives the places of the target and, if `two`, of
+// scratch memory. The result of a chain of nothing is the source itself unless it `must_copy`.
 template <class Memory>
 Source run_chain(const Picture& picture, const Chain& chain, const Batch& batch, bool must_copy,
                  Memory memory) {

@@ -8,5 +8,5 @@ inputs(const Picture* pictures, const Chain* chains, const Task* tasks, const by
     __shared__ Shared shared;
     __shared__ unsigned words[3 * 256];
     make_inputs<false>({pictures, chains, tasks, sources, targets, scratches},
-                {holes, table, out, height, width, planar, word_bytes}, shared, words);
+                       {holes, table, out, height, width, planar, word_bytes}, shared, words);
 }

@@ -111,11 +111,13 @@ def open_batches(
     device_id: int | None = None,
 ) -> Batches:
     """Run a feed through DALI, or where it is missing on the host."""
-    if device == "auto" and not torch.cuda.is_available():
-        device = "cpu"  # DALI and CuPy may see a GPU that this torch cannot use
+    if device == "auto":  # DALI and CuPy may see a GPU that this torch cannot use
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     if dali_problem() is not None:
-        cuda = "cuda" if device_id is None else f"cuda:{device_id}"
-        return feed.on_host(order, "cpu" if device == "cpu" else cuda, workers)
+        place = device.replace("gpu", "cuda")
+        if place == "cuda" and device_id is not None:
+            place = f"cuda:{device_id}"
+        return feed.on_host(order, place, workers)
     return DaliBatches(
         feed, order, device=device, device_id=device_id, num_threads=workers, prefetch=prefetch
     )

@@ -19,6 +19,7 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
 from ddas_gpu.pipelines import dali, evaluation_pipeline, loader, training_pipeline
 from ddas_gpu.pipelines.dali import default_threads, gpu_number
+from ddas_gpu.pipelines.steps import StepBatches
 
 
 @pytest.fixture
@@ -145,8 +146,40 @@ def test_processes_of_one_machine_share_its_cores(monkeypatch, cores, ranks, thr
 def test_workers_and_the_batch_size_reach_dali(folder: Path):
     batches = loader(folder, None, 3, 2, "cpu", size=16, num_threads=5)
     next(iter(batches))
+    steps = StepBatches(batches._batches._feed, batches._batches.order, "cpu", workers=5)
+    steps.batch(1)
+    for pipeline in (batches._batches._pipeline, steps._batches._pipeline):
+        assert (pipeline.num_threads, pipeline.max_batch_size) == (5, 3)
+
+
+def test_only_a_graph_with_a_policy_in_it_needs_cupy(arrays, schedule, monkeypatch):
+    """Loaders run the policy after the graph, with torch where CuPy is missing."""
+    built = []
+    monkeypatch.setattr(dali, "gpu_found", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(dali.Pipeline, "build", lambda pipeline: built.append(pipeline))
+    for policy, finished in ((schedule, False), (None, True)):
+        pipeline = training_pipeline(arrays, policy, 4, 3, "cuda:0", finished=finished)
+        pipeline.build()
+        assert built.pop() is pipeline
+    with pytest.raises(ValueError, match="needs an NVIDIA GPU and CuPy"):
+        training_pipeline(arrays, schedule, 4, 3, "cuda:0").build()
+    assert not built
+
+
+def test_outputs_are_bound_to_torchs_stream(arrays, schedule, monkeypatch):
+    """DALI must not reuse their memory before torch has read it, and nobody waits on the host."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream of", device))
+    assert training_pipeline(arrays, schedule, 4, 3, "cuda:1").torch_stream() == ("stream of", 1)
+    batches, asked = loader(arrays, schedule, 4, 3, "cpu"), []
+    next(iter(batches))
     pipeline = batches._batches._pipeline
-    assert (pipeline.num_threads, pipeline.max_batch_size) == (5, 3)
+    assert pipeline.torch_stream() is None
+    monkeypatch.setattr(pipeline, "torch_stream", lambda: "torch's")
+    monkeypatch.setattr(pipeline, "run", lambda stream: asked.append(stream) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        batches._batches.next()
+    assert asked == ["torch's"]
 
 
 @pytest.fixture
