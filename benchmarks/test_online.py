@@ -18,7 +18,7 @@ from ddas_gpu.data.decoding import read_images, to_size
 from ddas_gpu.data.digits import open_digits
 from ddas_gpu.data.sources import ImageArrays, ImageFiles
 from ddas_gpu.models import build
-from ddas_gpu.pipelines.steps import spread
+from ddas_gpu.pipelines.loader import spread
 
 NOTE = (
     "ms for 8 steps of a training with SGD, among them one step of the search (every=8, on 16 "

@@ -12,9 +12,8 @@ from nvidia.dali.pipeline import do_not_convert
 
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
-from ddas_gpu.pipelines.order import ReaderOrder
+from ddas_gpu.pipelines.order import ReaderOrder, check_shards, shard_of
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
-from ddas_gpu.pipelines.shards import check_shards, shard_of
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.transforms.epochs import EpochPolicy
 

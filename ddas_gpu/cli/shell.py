@@ -73,7 +73,7 @@ def prepare(run: RunSettings, fixed_shapes: bool) -> torch.device:
     import torch
 
     from ddas_gpu import ops
-    from ddas_gpu.ops.backends import tell
+    from ddas_gpu.ops.api import tell
 
     threads = run.threads or max(1, len(os.sched_getaffinity(0)) // torchrun.local_count())
     torch.set_num_threads(threads)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import arrays
-from ddas_gpu.ops.api import check_policies, check_samples, run_chains, target_of
+from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains, target_of
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.backends import choose_backend
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.declare import AffineMatrix, Argument, Op
 from ddas_gpu.ops.op_draws import draw

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from ddas_gpu.ops import arrays, cuda, fallback, native
-from ddas_gpu.ops.api import request_of
+from ddas_gpu.ops.api import choose_backend, request_of
 from ddas_gpu.ops.arrays import Batch
-from ddas_gpu.ops.backends import choose_backend
 from ddas_gpu.ops.box_policies import BoxStep, chains_of
 from ddas_gpu.ops.records import (
     Chains,

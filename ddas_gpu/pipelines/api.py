@@ -11,15 +11,13 @@ from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import Records
 from ddas_gpu.pipelines.batches import make_pipeline, open_batches, warn_without_dali
 from ddas_gpu.pipelines.feed import LabelFeed
-from ddas_gpu.pipelines.keywords import require_known, require_levels
 from ddas_gpu.pipelines.loader import Loader
-from ddas_gpu.pipelines.order import Order, ReaderOrder
-from ddas_gpu.pipelines.shards import check_shards, require_one_seed, shard_of
-from ddas_gpu.pipelines.transform import make_transform
+from ddas_gpu.pipelines.order import Order, ReaderOrder, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.transform import make_transform, require_known, require_levels
 from ddas_gpu.policy import PolicySchedule
 
 if TYPE_CHECKING:
-    from ddas_gpu.pipelines.epochs import EpochPipeline
+    from ddas_gpu.pipelines.dali_pipeline import EpochPipeline
 
 
 def training_pipeline(

@@ -12,7 +12,8 @@ from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 
 if TYPE_CHECKING:
-    from ddas_gpu.pipelines.epochs import EpochPipeline
+    from ddas_gpu.pipelines.dali_pipeline import EpochPipeline
+
 
 Batch = Any  # a NamedTuple of tensors with one row per sample, such as (images, labels)
 
@@ -92,8 +93,7 @@ def make_pipeline(
     device, device_id: those of `dali.gpu_number`.
     """
     try:
-        from ddas_gpu.pipelines.dali import gpu_number
-        from ddas_gpu.pipelines.epochs import EpochPipeline
+        from ddas_gpu.pipelines.dali_pipeline import EpochPipeline, gpu_number
     except ImportError as error:
         raise ImportError(
             "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "

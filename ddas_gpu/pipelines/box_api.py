@@ -12,16 +12,20 @@ from ddas_gpu.ops.box_policies import MOST_BOXES
 from ddas_gpu.pipelines.api import open_schedule, require_epochs, require_known_options
 from ddas_gpu.pipelines.batches import make_pipeline, open_batches, warn_without_dali
 from ddas_gpu.pipelines.box_feed import BoxFeed
-from ddas_gpu.pipelines.keywords import require_known, require_levels
 from ddas_gpu.pipelines.loader import Loader
-from ddas_gpu.pipelines.order import Order
-from ddas_gpu.pipelines.shards import check_shards, require_one_seed, shard_of
-from ddas_gpu.pipelines.transform import KeepRatio, Resize, make_box_transform
+from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.transform import (
+    KeepRatio,
+    Resize,
+    make_box_transform,
+    require_known,
+    require_levels,
+)
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:
-    from ddas_gpu.pipelines.epochs import EpochPipeline
+    from ddas_gpu.pipelines.dali_pipeline import EpochPipeline
 
 
 def detection_pipeline(

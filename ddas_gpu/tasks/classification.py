@@ -26,9 +26,9 @@ from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
+from ddas_gpu.pipelines.loader import spread
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
-from ddas_gpu.pipelines.steps import spread
 from ddas_gpu.pipelines.transform import Output, make_transform
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace

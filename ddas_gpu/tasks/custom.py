@@ -21,9 +21,9 @@ from ddas_gpu.ops.box_table import find_any
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.example_feed import ExampleFeed
 from ddas_gpu.pipelines.feed import CleanBatch
+from ddas_gpu.pipelines.loader import spread
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
-from ddas_gpu.pipelines.steps import spread
 from ddas_gpu.pipelines.transform import make_output, make_transform
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream

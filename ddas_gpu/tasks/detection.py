@@ -27,9 +27,9 @@ from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_api import check_counts
 from ddas_gpu.pipelines.box_feed import BoxFeed, CleanExamples, DetectionBatch, Examples
+from ddas_gpu.pipelines.loader import spread
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import normalise_and_pad
-from ddas_gpu.pipelines.steps import spread
 from ddas_gpu.pipelines.transform import (
     IMAGENET_MEAN,
     IMAGENET_STD,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddas_gpu.transforms import kinds
+from ddas_gpu.transforms import image_kinds as kinds
+from ddas_gpu.transforms.drawing import plan_for
 from ddas_gpu.transforms.epochs import SamplePolicy
-from ddas_gpu.transforms.plan import plan_for
 
 
 class BoxPolicyTransform(SamplePolicy):

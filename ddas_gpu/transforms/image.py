@@ -9,9 +9,9 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ddas_gpu.ops import augment
-from ddas_gpu.transforms import kinds
+from ddas_gpu.transforms import image_kinds as kinds
+from ddas_gpu.transforms.drawing import plan_for
 from ddas_gpu.transforms.epochs import SamplePolicy
-from ddas_gpu.transforms.plan import plan_for
 
 
 class PolicyTransform(SamplePolicy):

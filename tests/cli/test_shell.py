@@ -10,7 +10,7 @@ import torch
 
 from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.shell import prepare
-from ddas_gpu.ops import backends
+from ddas_gpu.ops import api
 
 LEAVE = """
 import atexit
@@ -111,9 +111,9 @@ def test_a_gpu_without_cupy_is_used_and_the_missing_package_named(
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    backends.forget()
+    api.forget()
     device = prepare(RunSettings(threads=1), fixed_shapes=True)
-    backends.forget()
+    api.forget()
     assert device == torch.device("cuda", rank)
     printed = capsys.readouterr().err
     assert printed.count("pip install 'ddas_gpu[cuda13]'") == (rank != 1)

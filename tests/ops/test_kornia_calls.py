@@ -12,7 +12,7 @@ from oracle import arguments_of, is_refused, patterns, with_pillow
 from PIL import Image
 
 from ddas_gpu.ops import kornia as back_end
-from ddas_gpu.ops.kornia.bank import BANK
+from ddas_gpu.ops.kornia.entries import BANK
 from ddas_gpu.ops.table import OPS, Op, PixelScale
 
 LEVEL = 1 / 255

@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 
 from ddas_gpu.ops import OPS, PixelScale
 from ddas_gpu.ops import kornia as back_end
-from ddas_gpu.ops.kornia.bank import BANK, BILINEAR, EXACT, NONE, STRAIGHT_THROUGH
+from ddas_gpu.ops.kornia.entries import BANK, BILINEAR, EXACT, NONE, STRAIGHT_THROUGH
 
 # An argument for each op, away from kinks: no sample falls on a pixel, no result is clipped.
 ARGUMENTS = {name: op.law(4, PixelScale()) for name, op in OPS.items() if op.law is not None}

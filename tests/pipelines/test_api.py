@@ -20,7 +20,7 @@ from nvidia.dali.plugin.pytorch import (
 import ddas_gpu
 from ddas_gpu import PolicySchedule, SearchSpace, augment
 from ddas_gpu.pipelines import draws, evaluation_pipeline, training_pipeline
-from ddas_gpu.pipelines.dali import ImagePipeline
+from ddas_gpu.pipelines.dali_pipeline import ImagePipeline
 
 RAW = {"mean": [0.0] * 3, "std": [1.0] * 3, "layout": "NHWC"}  # levels come out as they are
 
@@ -372,7 +372,7 @@ def test_a_gpu_graph_can_be_defined_without_a_gpu(arrays, folder, schedule):
 
 
 def test_a_gpu_pipeline_without_a_gpu_says_so(arrays, schedule):
-    from ddas_gpu.pipelines.dali import gpu_found
+    from ddas_gpu.pipelines.dali_pipeline import gpu_found
 
     if gpu_found():
         pytest.skip("there is a GPU")

@@ -17,9 +17,10 @@ pytest.importorskip("nvidia.dali")
 
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
-from ddas_gpu.pipelines import dali, evaluation_pipeline, loader, training_pipeline
-from ddas_gpu.pipelines.dali import default_threads, gpu_number
-from ddas_gpu.pipelines.steps import StepBatches
+from ddas_gpu.pipelines import dali_pipeline as dali
+from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
+from ddas_gpu.pipelines.dali_pipeline import default_threads, gpu_number
+from ddas_gpu.pipelines.loader import StepBatches
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_feed import BoxFeed, flipped_boxes
 from ddas_gpu.pipelines.feed import LabelFeed
+from ddas_gpu.pipelines.loader import StepBatches, order_for
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import normalise
-from ddas_gpu.pipelines.steps import StepBatches, order_for
 from ddas_gpu.pipelines.transform import Square, make_box_transform, make_transform
 
 PLAIN = {"padding": 0, "flip": False, "cutout": 0}

@@ -13,7 +13,7 @@ every fourth value is one level lower) and have no gradient; its sharpness and c
 in between, which differs by up to 2.6 levels at magnitude 30; its shear has another origin.
 """
 
-from ddas_gpu.ops.kornia.bank import gradient_table
 from ddas_gpu.ops.kornia.calls import apply, apply_uint8
+from ddas_gpu.ops.kornia.entries import gradient_table
 
 __all__ = ["apply", "apply_uint8", "gradient_table"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ddas_gpu.ops import table
 from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
-from ddas_gpu.ops.kornia.bank import Call, Entry, entry_of, find
+from ddas_gpu.ops.kornia.entries import Call, Entry, entry_of, find
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
 
 tones.add_missing_point_ops()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ddas_gpu.ops.kornia.bank import EXACT, Call, changes
+from ddas_gpu.ops.kornia.entries import EXACT, Call, changes
 from ddas_gpu.ops.kornia.levels import Levels, blend, round_half_up
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ddas_gpu.ops.kornia.bank import BILINEAR, Call, moves
+from ddas_gpu.ops.kornia.entries import BILINEAR, Call, moves
 
 
 @moves()

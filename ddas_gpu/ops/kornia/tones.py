@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ddas_gpu.ops.kornia.bank import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
+from ddas_gpu.ops.kornia.entries import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
 from ddas_gpu.ops.kornia.levels import WHITE, Levels, blend, round_half_up
 from ddas_gpu.ops.table import OPS, Argument
 
