@@ -96,7 +96,7 @@ class Examples:
         chosen = np.linspace(0, len(self) - 1, min(CHECKED, len(self))).astype(int)
         checksum = zlib.crc32(f"{len(self)}".encode())
         for image, target in self.look(chosen):
-            checksum = zlib.crc32(np.ascontiguousarray(image), checksum_of(target, checksum))
+            checksum = zlib.crc32(np.ascontiguousarray(image).data, checksum_of(target, checksum))
         return checksum
 
     def in_memory(
@@ -134,6 +134,7 @@ class ExampleArrays(ImageArrays):
 
     def subset(self, indices: np.ndarray) -> ExampleArrays:
         chosen = super().subset(indices)
+        assert isinstance(chosen, ExampleArrays)
         return dataclasses.replace(chosen, targets=[self.targets[index] for index in indices])
 
     def fingerprint(self) -> int:
@@ -251,7 +252,7 @@ def checksum_of(target: Any, checksum: int) -> int:
     """Return the checksum continued by a target."""
     for leaf in tree_leaves(target):
         is_array = isinstance(leaf, (torch.Tensor, np.ndarray))
-        content = np.ascontiguousarray(leaf) if is_array else repr(leaf).encode()
+        content = np.asarray(leaf).tobytes() if is_array else repr(leaf).encode()
         checksum = zlib.crc32(content, checksum)
     return checksum
 
