@@ -133,11 +133,9 @@ class ExampleArrays(ImageArrays):
     name: str = ""
 
     def subset(self, indices: np.ndarray) -> ExampleArrays:
-        chosen = dataclasses.replace(self, targets=[self.targets[index] for index in indices])
-        parts = super().subset(indices)
-        return dataclasses.replace(
-            chosen, images=parts.images, labels=parts.labels, names=parts.names
-        )
+        chosen = super().subset(indices)
+        assert isinstance(chosen, ExampleArrays)
+        return dataclasses.replace(chosen, targets=[self.targets[index] for index in indices])
 
     def fingerprint(self) -> int:
         checksum = super().fingerprint()

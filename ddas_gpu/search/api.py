@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -26,7 +25,6 @@ from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.job import SearchJob
 from ddas_gpu.search.presets import find_space, preset_depth
 from ddas_gpu.search.settings import SearchSettings, preset
-from ddas_gpu.search.verdict import verdict
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask
 
@@ -204,5 +202,4 @@ def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> 
     if ended.received is not None:
         again = "; resume=True continues it" if writes else ""
         raise KeyboardInterrupt(f"the search was stopped after step {job.steps}{again}")
-    tried, rewards = (np.stack(parts) for parts in zip(*job.search.trials, strict=True))
-    return SearchResult(job.search.schedule(), ended.report, verdict(space, tried, rewards))
+    return SearchResult(job.search.schedule(), ended.report, job.verdict())

@@ -14,6 +14,7 @@ from ddas_gpu.distributed.ranks import in_touch
 from ddas_gpu.runs.job import Files, Metrics
 from ddas_gpu.runs.run_folder import POLICY, SAMPLES, archive
 from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.verdict import verdict
 from ddas_gpu.space import SearchSpace
 
 SPLIT = "split.json"
@@ -88,8 +89,14 @@ class SearchJob:
             f"probability to augment: {parameters.apply_probability:.3f}",
             f"most probable:  {top_candidates(space, p_o, 5)}  (1.00× is uniform)",
             f"least probable: {top_candidates(space, -p_o, 5)}",
+            f"verdict: {self.verdict()}",
             f"policy: {folder / POLICY}",
         ]
+
+    def verdict(self) -> str:
+        """Say which candidates can be told apart."""
+        policies, rewards = zip(*self.search.trials, strict=True)
+        return verdict(self.search.space, np.stack(policies), np.stack(rewards))
 
     def state_dict(self) -> dict[str, Any]:
         return self.search.state_dict()

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from ddas_gpu import ops, streams
-from ddas_gpu.data import splits
 from ddas_gpu.data.datasets import ExampleArrays, Examples, one_size
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.ops.box_table import find_any
@@ -129,7 +128,7 @@ class Custom(Task):
             (self.own.validation, data.val_images),
         ):
             if count < len(source):
-                (source,) = splits.random_sets(source, (count,), generator)
+                source = source.subset(np.sort(generator.permutation(len(source))[:count]))
             sets.append(source if data.decode == "each" else self._in_memory(source))
         mean, std = self._normalisation(sets[0])
         output = make_output(mean, std, "NCHW", "float32")
@@ -239,7 +238,5 @@ def caption(target: Any, class_names: tuple[str, ...]) -> str:
     value = np.asarray(target) if not isinstance(target, (dict, list, tuple)) else np.empty(0)
     if value.size != 1 or value.dtype.kind not in "biuf":
         return ""
-    number = value.item()
-    if isinstance(number, int) and 0 <= number < len(class_names):
-        return class_names[number]
-    return f"{number:g}"
+    known = value.dtype.kind != "f" and 0 <= value < len(class_names)
+    return class_names[int(value)] if known else f"{value.item():g}"

@@ -346,7 +346,7 @@ def test_a_killed_process_resumes(tmp_path):
         ({"root": "x"}, TypeError, "its arguments say it"),
         ({"epochs": 0}, ValueError, "--epochs must be above 0"),
         ({"anchor_scale": 2.0}, ValueError, "--anchor-scale is for detection"),
-        ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: cifar"),
+        ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: digits, sanity"),
         ({"space": "coco"}, ValueError, "needs boxes"),
         ({"model": 3}, TypeError, "nn.Module or a function"),
         ({"model": lambda: 3}, TypeError, "the function returned int"),
