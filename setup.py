@@ -67,6 +67,8 @@ setup(
         "cuda13": CUDA13,
         "coco": COCO,
         "mat": MAT,
+        # For the files that `ddas export --to torchvision` writes; nothing else imports it.
+        "torchvision": ["torchvision>=0.21"],
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,
