@@ -96,6 +96,8 @@ setup(
         "mat": MAT,
         "trainers": TRAINERS,
         "tensorboard": TENSORBOARD,
+        # For the files that `ddas export --to torchvision` writes; nothing else imports it.
+        "torchvision": ["torchvision>=0.21"],
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,

@@ -16,7 +16,10 @@ COMMANDS = {
     "search": ("ddas_gpu.search.__main__", "find the augmentation policy that helps a data set"),
     "train": ("ddas_gpu.train.__main__", "train a network under an augmentation policy"),
     "report": ("ddas_gpu.report.__main__", "draw the report of a run, or compare several runs"),
-    "export": ("ddas_gpu.export.__main__", "write a policy for Albumentations or DALI"),
+    "export": (
+        "ddas_gpu.export.__main__",
+        "write a policy as a file for other libraries",
+    ),
     "scan": ("ddas_gpu.scan", "list the images of a folder that cannot be read"),
     "doctor": ("ddas_gpu.doctor.__main__", "check this machine: versions, exact results, speed"),
 }

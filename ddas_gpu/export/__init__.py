@@ -1,1 +1,1 @@
-"""The policy of one epoch as a transform of another library; `ddas_gpu.exports` has the names."""
+"""Policies for other libraries: as files that stand alone, and from Python (`ddas_gpu.exports`)."""

@@ -1,7 +1,8 @@
-"""The command that exports the policy of one epoch: `python -m ddas_gpu.export`."""
+"""The command that exports a policy to another library: `python -m ddas_gpu.export`."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,32 +15,19 @@ from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.export"
 
-DALI_MODULE = '''\
-"""The augmentation policy of epoch {epoch} of {epochs}, for DALI's `apply_auto_augment`."""
-
-from ddas_gpu import PolicySchedule
-from ddas_gpu.exports import dali_policy
-
-policy = dali_policy(PolicySchedule.load({path!r}){scaled}, epoch={epoch}, total_epochs={epochs})
-'''
-
 
 @dataclass(frozen=True)
 class Export:
-    """Export the policy of one epoch to another library."""
+    """Write a policy as one Python file, with all its epochs, that does not need ddas_gpu."""
 
-    policy: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="POLICY.JSON")]
-    """The policy file that a search wrote, or the folder of its run."""
-    to: Literal["albumentations", "dali"] = "albumentations"
-    """Albumentations' JSON, or a Python module with a Policy for DALI's auto_aug."""
-    epoch: int | None = None
-    """The epoch, counted from 0; by default the last."""
-    epochs: int | None = None
-    """The number of epochs of the training; by default that of the search."""
+    policy: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN|POLICY.JSON")]
+    """The folder of a search, or the policy file that it wrote."""
+    to: Literal["pillow", "torchvision", "albumentations", "dali"] = "pillow"
+    """The library that applies the policy. The file's head says how its ops differ, if they do."""
     image_size: int | None = None
     """The size of the training images, if not that of the search: shifts and holes are scaled."""
-    out: Path | None = None
-    """The file to write; by default POLICY.albumentations.json or POLICY_dali.py beside it."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """The file to write; by default policy_LIBRARY.py beside the policy."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,30 +42,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def export(options: Export) -> Path:
     """Write the file and return its path."""
-    from ddas_gpu.export.albumentations_policy import save_albumentations
-    from ddas_gpu.export.dali_policy import dali_policy
+    from ddas_gpu.export.files import exported, recorded_versions
     from ddas_gpu.files import write_atomically
     from ddas_gpu.policy import PolicySchedule
 
-    schedule = PolicySchedule.load(options.policy)
-    path = options.policy / "policy.json" if options.policy.is_dir() else options.policy
-    scaled = ""
+    policy = find_policy(options.policy)
+    schedule = PolicySchedule.load(policy)
     if options.image_size is not None:
-        schedule, scaled = schedule.scaled(options.image_size), f".scaled({options.image_size})"
-    epochs = len(schedule) if options.epochs is None else options.epochs
-    epoch = epochs - 1 if options.epoch is None else options.epoch
-    schedule.at(epoch, epochs)  # raises if the epoch is out of range
-    if options.to == "albumentations":
-        out = options.out or path.with_name(f"{path.stem}.albumentations.json")
-        save_albumentations(schedule, out, epoch, epochs)
-        return out
-    dali_policy(schedule, epoch, epochs)  # raises if DALI is missing or cannot do it
-    out = options.out or path.with_name(f"{path.stem}_dali.py")
-    content = DALI_MODULE.format(
-        epoch=epoch, epochs=epochs, path=str(path.resolve()), scaled=scaled
-    )
-    write_atomically(out, content.encode())
+        schedule = schedule.scaled(options.image_size)
+    text = exported(schedule, options.to, recorded_versions(policy))
+    out = options.out or policy.with_name(f"{policy.stem}_{options.to}.py")
+    if out.resolve() == policy.resolve():
+        raise ValueError(f"{out} is the policy itself: name another file for --out")
+    write_atomically(out, text.encode())
     return out
+
+
+def find_policy(path: Path) -> Path:
+    """Return the policy file of a run folder, or the file that was given."""
+    if not path.is_dir():
+        return path
+    if (path / "policy.json").is_file():
+        return path / "policy.json"
+    config = path / "config.json"
+    if config.is_file() and b'"command": "search"' in config.read_bytes():
+        again = f"python -m ddas_gpu.search --resume --out {shlex.quote(str(path))}"
+        raise ValueError(f"the search in {path} is not finished, resume it: {again}")
+    raise ValueError(f"{path} has no policy.json: give the folder of a search")
 
 
 if __name__ == "__main__":

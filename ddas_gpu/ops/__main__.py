@@ -7,10 +7,21 @@ python -m ddas_gpu.ops docs/ops.md   write them into the page
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ddas_gpu.ops.box_table import find_any
 from ddas_gpu.ops.kornia import gradient_table
 from ddas_gpu.ops.table import OPS, Op, PixelScale
+from ddas_gpu.space import PRESETS, SearchSpace
+
+LEVELS = "## Every level of every preset"
+
+
+def table(lines: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; the first line is its head."""
+    head, *rows = lines
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 def row(op: Op) -> tuple[str, ...]:
@@ -24,16 +35,52 @@ def row(op: Op) -> tuple[str, ...]:
 
 def op_table() -> str:
     """Return a Markdown table of the op bank."""
-    head = ("op", "argument", "at level 10 (32 px data)", "drawn per image")
-    lines = [head, tuple("---" for _ in head), *map(row, OPS.values())]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return table(
+        [("op", "argument", "at level 10 (32 px data)", "drawn per image"), *map(row, OPS.values())]
+    )
+
+
+def level_section() -> str:
+    """Return a section with the argument of every level, a table per preset."""
+    alike: dict[SearchSpace, list[str]] = {}
+    for name in PRESETS:
+        alike.setdefault(SearchSpace.preset(name), []).append(name)
+    parts = [
+        LEVELS,
+        "± means that the sign is drawn for each image. Ops without a magnitude are not listed.",
+    ]
+    for space, names in alike.items():
+        scale = f"{space.scale.translate} px translation and {space.scale.cutout} px Cutout"
+        parts.append(
+            f"**{', '.join(names)}**: {len(space)} candidates, {space.depth} per policy; "
+            f"{scale} at level 10; fill {space.fill}."
+        )
+        parts.append(level_table(space))
+    return "\n\n".join(parts)
+
+
+def level_table(space: SearchSpace) -> str:
+    """Return the argument of each op of a space at each of its levels."""
+    rows: dict[str, dict[float, str]] = {}
+    for index, candidate in enumerate(space):
+        argument = space.argument(index)
+        if candidate.level is not None and argument is not None:
+            sign = "±" if find_any(candidate.op).op.signed and argument else ""
+            rows.setdefault(candidate.op, {})[candidate.level] = f"{sign}{argument:g}"
+    levels = sorted({level for found in rows.values() for level in found})
+    head = ["op", *(f"level {level:g}" for level in levels)]
+    return table([head, *([op, *(found.get(v, "") for v in levels)] for op, found in rows.items())])
 
 
 def with_tables(page: str) -> str:
-    """Return the page with both tables replaced; a table is found by its first line."""
-    for table in (op_table(), gradient_table()):
-        begin = page.index(table.splitlines()[0])
-        page = page[:begin] + table + page[page.index("\n\n", begin) :]
+    """Return the page with its tables replaced: they are found by their first lines."""
+    for made, end in (
+        (op_table(), "\n\n"),
+        (level_section(), "\n\n## "),
+        (gradient_table(), "\n\n"),
+    ):
+        begin = page.index(made.splitlines()[0])
+        page = page[:begin] + made + page[page.index(end, begin + 1) :]
     return page
 
 
@@ -42,4 +89,4 @@ if __name__ == "__main__":
         target = Path(sys.argv[1])
         target.write_text(with_tables(target.read_text("utf-8")), "utf-8")
     else:
-        print(op_table(), gradient_table(), sep="\n\n")
+        print(op_table(), level_section(), gradient_table(), sep="\n\n")

@@ -81,7 +81,8 @@ def _header(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) 
     parts += [f"{in_words(sank[:3])} sank"] * bool(sank)
     headline = f"{where} {'; '.join(parts)}" if parts else "No op moved the same way in these runs"
     ends = [run.schedule.p_tp[-1] for run in runs]
-    spread = f"{percent(min(ends))} to {percent(max(ends))}"
+    low, high = percent(min(ends)), percent(max(ends))
+    spread = low if low == high else f"{low} to {high}"
     text = (
         f"{len(runs)} runs over {len(ops[0])} ops in common. "
         f"The share of augmented images ends at {spread}."

@@ -7,7 +7,7 @@ import numpy as np
 from ddas_gpu.report import parts
 from ddas_gpu.report.charts import Line, line_chart
 from ddas_gpu.report.html import Html, el
-from ddas_gpu.report.numbers import count, in_words, percent, short_percent
+from ddas_gpu.report.numbers import count, course, in_words, percent, short_percent
 from ddas_gpu.report.parts import section
 from ddas_gpu.report.run import LOSSES, Run
 
@@ -20,8 +20,7 @@ def curves(run: Run) -> Html:
         lines.insert(0, Line("step by step", _step_positions(run), steps, 0, faint=True))
     share = line_chart(
         lines,
-        label=f"Share of images to augment, by epoch: {percent(run.schedule.p_tp[0], 1)} to "
-        f"{percent(run.schedule.p_tp[-1], 1)}",
+        label=f"Share of images to augment, by epoch: it {course(run.schedule.p_tp)}",
         x_label="epoch",
         show=lambda p: percent(p, 1),
         mark=short_percent,
@@ -67,11 +66,21 @@ def _losses(run: Run) -> Html | None:
     return line_chart(lines, label=label, x_label="epoch", show="{:.2f}".format, mark="{:g}".format)
 
 
+# The stages of metrics.jsonl, as a reader knows them.
+STAGES = {
+    "augment": "augmentation",
+    "gradients": "policy gradients",
+    "validation": "validation gradient",
+    "dot": "products",
+}
+
+
 def time_by_stage(run: Run) -> Html | None:
     total, steps = run.metrics.total_seconds, len(run.metrics)
     if not total:
         return None
-    stages = {name: float(np.nansum(values)) for name, values in run.metrics.seconds.items()}
+    seconds = {name: float(np.nansum(values)) for name, values in run.metrics.seconds.items()}
+    stages = {STAGES.get(name, name): value for name, value in seconds.items()}
     lead = f"{count(steps, 'step')} of {1000 * total / steps:,.1f} ms."
     if run.metrics.gradients:
         lead += f" Of the ways to compare gradients, {run.metrics.gradients}."

@@ -110,6 +110,22 @@ def share_from_to(p_tp: np.ndarray) -> tuple[str, str]:
     return percent(p_tp[0], digits), percent(p_tp[-1], digits)
 
 
+def course(p_tp: np.ndarray) -> str:
+    """Return how a share went, for a sentence.
+
+    >>> course(np.array([0.35, 0.22])), course(np.array([0.36, 0.36]))
+    ('went from 35\u202f% to 22\u202f%', 'stayed at 36.0\u202f%')
+    """
+    first, last = share_from_to(p_tp)
+    return f"stayed at {first}" if first == last else f"went from {first} to {last}"
+
+
+def since_start(p_tp: np.ndarray) -> str:
+    """Return where a share started, as the remark beside its last value."""
+    first, last = share_from_to(p_tp)
+    return "the same in all epochs" if first == last else f"from {first}"
+
+
 def short_percent(share: float) -> str:
     """Format a share with only the digits it needs."""
     return f"{100 * share:g}{THIN}%"

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from ddas_gpu.report import course_sections, policy_sections, tables
 from ddas_gpu.report.html import Html, document, el
+from ddas_gpu.report.next_steps import next_steps
 from ddas_gpu.report.numbers import (
     count,
+    course,
     duration,
     in_words,
     op_ratios,
     ratios,
     rose_and_sank,
     share_from_to,
+    since_start,
     times,
 )
 from ddas_gpu.report.parts import section, settings_list, tiles
 from ddas_gpu.report.run import Run
-
-USE = """\
-import numpy as np
-from ddas_gpu import PolicySchedule, augment
-
-schedule = PolicySchedule.load({path})
-rng = np.random.default_rng(0)
-
-for epoch in range(epochs):
-    p_tp, p_o = schedule.at(epoch, epochs)  # stretched to the length of your training
-    for step, (images, labels) in enumerate(batches):  # uint8, (B, H, W, 3)
-        shape = (len(images), schedule.space.depth)
-        policies = rng.choice(len(p_o), size=shape, p=p_o / p_o.sum())
-        policies[rng.random(len(images)) >= p_tp] = -1  # these images stay as they are
-        images = augment(images, policies, schedule.space, seed=(epoch << 32) + step)
-"""
 
 
 def report_page(run: Run) -> str:
@@ -46,9 +31,9 @@ def report_page(run: Run) -> str:
         course_sections.curves(run),
         policy_sections.epoch_by_epoch(run),
         course_sections.time_by_stage(run),
-        _use(run),
         settings_list(run),
         _tables(run),
+        next_steps(run),
     ]
     return document(f"{run.name} · ddas_gpu", _header(run), sections, _footer())
 
@@ -62,8 +47,6 @@ def headline(run: Run) -> str:
 def _header(run: Run) -> Html:
     schedule, metrics = run.schedule, run.metrics
     data = run.settings.get("data")
-    first, last = share_from_to(schedule.p_tp)
-    share = f"stayed at {first}" if first == last else f"went from {first} to {last}"
     steps = f", {count(len(metrics), 'step')}," if len(metrics) else ""
     on = f" on {data}" if data else ""
     took = f" took {duration(metrics.total_seconds)}" if metrics.total_seconds else ""
@@ -71,7 +54,7 @@ def _header(run: Run) -> Html:
         f"A search of {count(run.epochs, 'epoch')}{steps}{on}{took or ' is done'}: "
         f"{count(len(schedule.space), 'candidate')}, "
         f"{count(schedule.space.depth, 'op')} per policy. "
-        f"The share of images to augment {share}."
+        f"The share of images to augment {course(schedule.p_tp)}."
     )
     return el(
         "header",
@@ -101,33 +84,18 @@ def _tiles(run: Run) -> Html:
     schedule = run.schedule
     relative = ratios(schedule.p_o[-1])
     top, bottom = int(relative.argmax()), int(relative.argmin())
-    first, last = share_from_to(schedule.p_tp)
     entries = [
-        ("images to augment", last, f"from {first}"),
+        ("images to augment", share_from_to(schedule.p_tp)[1], since_start(schedule.p_tp)),
         ("most likely", str(schedule.space[top]), f"{times(relative[top])} uniform"),
         ("least likely", str(schedule.space[bottom]), f"{times(relative[bottom])} uniform"),
     ]
     seconds = run.metrics.total_seconds
     if seconds:
         images = np.nansum(run.metrics.numbers["images"])
-        speed = f"{images / seconds:,.0f} images/s" if images else count(len(run.metrics), "step")
+        speed = f"{images / seconds:,.0f} images/s, augmented versions included"
+        speed = speed if images else count(len(run.metrics), "step")
         entries.append(("time", duration(seconds), speed))
     return tiles(entries)
-
-
-def _use(run: Run) -> Html:
-    path = json.dumps(str(run.folder / "policy.json"))
-    return section(
-        "Use this policy",
-        "In any trainer that has its images as bytes:",
-        el(
-            "pre",
-            el("code", USE.format(path=path)),
-            tabindex="0",
-            role="region",
-            aria_label="Python code",
-        ),
-    )
 
 
 def _tables(run: Run) -> Html:

@@ -74,12 +74,14 @@ def samples(run: Run) -> Html | None:
     if run.samples is None:
         return None
     first, last = share_from_to(run.schedule.p_tp)
+    share = first if first == last else f"{first} at first and {last} at the end"
     lead = (
         "Training images as they are, and under policies drawn with the probabilities of the first "
-        f"and of the last epoch. A trainer augments only some of its images, {first} at first and "
-        f"{last} at the end: this is what those look like."
+        f"and of the last epoch. A trainer augments only some of its images, {share}: "
+        "this is what those look like."
     )
-    return section("What it looks like", lead, sample_sheet(run.schedule, run.samples))
+    sheet = sample_sheet(run.schedule, run.samples, run.epochs, run.epochs)
+    return section("What it looks like", lead, sheet)
 
 
 def epoch_by_epoch(run: Run) -> Html:

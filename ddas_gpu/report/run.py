@@ -1,4 +1,8 @@
-"""Reading the folder of a search. Only `policy.json` is required; other files must be valid."""
+"""Reading the folder of a search.
+
+Required is only `policy.json` or, for a search that is not finished, `config.json` and
+`checkpoint.pt`; other files must be valid.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from ddas_gpu.report.reading import (
     read_samples,
     seconds_of,
 )
+from ddas_gpu.report.unfinished import schedule_so_far
 
 LOSSES = ("loss", "clean_loss", "validation_loss")
 NUMBERS = (*LOSSES, "apply_probability", "images")
@@ -54,7 +59,7 @@ class Run(RunFolder):
 
     @property
     def epochs(self) -> int:
-        return len(self.schedule.p_tp)
+        return len(self.schedule)
 
 
 def load_run(folder: str | Path) -> Run:
@@ -63,17 +68,8 @@ def load_run(folder: str | Path) -> Run:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
         raise ValueError(f"{folder} {what}: give the folder a search wrote to (its --out)")
-    policy = folder / "policy.json"
-    if not policy.is_file():
-        raise ValueError(
-            f"{folder} has no policy.json: it is not the folder of a search, "
-            "or the search is not finished"
-        )
-    try:
-        schedule = PolicySchedule.load(policy)
-    except RecursionError as error:
-        raise ValueError(f"{policy} is not a policy: {error}") from None
     config = read_config(folder / "config.json")
+    schedule = _schedule(folder, config)
     settings = config.get("settings") or schedule.settings
     return Run(
         folder=folder,
@@ -83,6 +79,19 @@ def load_run(folder: str | Path) -> Run:
         metrics=_read_metrics(folder / "metrics.jsonl"),
         samples=read_samples(folder / "samples.npz"),
     )
+
+
+def _schedule(folder: Path, config: dict[str, Any]) -> PolicySchedule:
+    """Return the schedule of a search, or of its epochs so far."""
+    policy = folder / "policy.json"
+    if not policy.is_file():
+        if config.get("command") != "search":
+            raise ValueError(f"{folder} has no policy.json: it is not the folder of a search")
+        return schedule_so_far(folder, config.get("settings", {}))
+    try:
+        return PolicySchedule.load(policy)
+    except RecursionError as error:
+        raise ValueError(f"{policy} is not a policy: {error}") from None
 
 
 def _read_metrics(path: Path) -> Metrics:

@@ -99,12 +99,20 @@ def candidate_pictures(
     ]
 
 
-def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
-    """Show every sample clean, and under policies of the first and of the last epoch."""
+def sample_sheet(schedule: PolicySchedule, samples: Samples, done: int, total_epochs: int) -> Html:
+    """Show every sample clean, and under policies of the first and of the last epoch.
+
+    done: epochs so far of a run of `total_epochs`, to which the schedule is stretched.
+    """
     clean, everyone = clean_views(samples), np.arange(len(samples.images))
-    epochs = sorted({0, len(schedule.p_o) - 1})
-    titles = [f"epoch {epoch + 1}" if len(epochs) > 1 else "every epoch" for epoch in epochs]
-    drawn = [draw_policies(schedule, epoch, len(clean)) for epoch in epochs]
+    entries = {  # of the schedule: the number of an epoch that uses it
+        (2 * epoch + 1) * len(schedule) // (2 * total_epochs): epoch + 1
+        for epoch in sorted({0, done - 1}, reverse=True)
+    }
+    epochs = sorted(entries)
+    whole = len(schedule) == 1
+    titles = ["every epoch" if whole else f"epoch {entries[entry]}" for entry in epochs]
+    drawn = [draw_policies(schedule, entry, len(clean)) for entry in epochs]
     changed = [augmented_views(samples, everyone, p, schedule.space) for p in drawn]
     figures = []
     for i, name in enumerate(samples.names):
@@ -114,7 +122,7 @@ def sample_sheet(schedule: PolicySchedule, samples: Samples) -> Html:
             alt = f"{name} under {', then '.join(ops)}"
             cells.append(_cell(title, picture(images[i], alt), *ops))
         figures.append(el("li", cells))
-    shares = share_from_to(schedule.p_tp)[: len(epochs)]
+    shares = share_from_to(schedule.p_tp[epochs])[: len(epochs)]
     heads = [
         el("b", title, el("small", f"{share} of the images"))
         for title, share in zip(titles, shares, strict=True)

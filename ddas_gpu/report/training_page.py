@@ -6,7 +6,14 @@ import numpy as np
 
 from ddas_gpu.report.charts import Line, line_chart
 from ddas_gpu.report.html import Html, document, el
-from ddas_gpu.report.numbers import count, duration, percent, share_from_to, short_percent
+from ddas_gpu.report.numbers import (
+    count,
+    duration,
+    percent,
+    share_from_to,
+    short_percent,
+    since_start,
+)
 from ddas_gpu.report.parts import data_table, section, settings_list, tiles, time_by_stage
 from ddas_gpu.report.samples import sample_sheet
 from ddas_gpu.report.training_run import TrainingRun
@@ -50,8 +57,9 @@ def _tiles(run: TrainingRun) -> Html:
         ("time", _took(run), f"{images / max(seconds, 1e-9):,.0f} images/s"),
     ]
     if run.schedule is not None:
-        first, last = share_from_to(run.numbers["apply_probability"])
-        entries.append(("images augmented", last, f"from {first}"))
+        shares = run.numbers["apply_probability"]
+        last = share_from_to(shares)[1]
+        entries.append(("images augmented", last, since_start(shares)))
     return tiles(entries)
 
 
@@ -94,10 +102,11 @@ def _curves(run: TrainingRun) -> Html:
 def _policy(run: TrainingRun) -> Html | None:
     if run.schedule is None or run.samples is None:
         return None
-    lead = "Training images under policies of the first and of the last entry of the schedule."
-    if len(run.schedule.p_tp) == 1:
+    lead = "Training images under policies of the first and of the last epoch."
+    if len(run.schedule) == 1:
         lead = "Training images under policies that the schedule has for every epoch."
-    return section("What the network saw", lead, sample_sheet(run.schedule, run.samples))
+    sheet = sample_sheet(run.schedule, run.samples, run.epochs, run.planned_epochs)
+    return section("What the network saw", lead, sheet)
 
 
 def _time(run: TrainingRun) -> Html | None:

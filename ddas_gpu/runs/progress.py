@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TextIO
 
 SECONDS_BETWEEN_LINES = 10.0
+SHORTEST_BAR = 10  # columns
+BAR = "{percentage:3.0f}%|{bar}| {n}/{total} [{elapsed}<{remaining}]{postfix}"
 
 
 class Progress:
@@ -30,7 +33,11 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=total, initial=done, unit="step", file=self._stream, dynamic_ncols=True
+                total=total,
+                initial=done,
+                file=self._stream,
+                ncols=columns_of(self._stream),
+                bar_format=BAR,
             )
 
     def update(self, status: str) -> None:
@@ -38,10 +45,12 @@ class Progress:
         self._done += 1
         now = time.monotonic()
         steps, seconds = self._done - self._first, max(now - self._start, 1e-9)
-        numbers = [status] if status else []
-        text = ", ".join([*numbers, f"{steps * self._images_per_step / seconds:.0f} images/s"])
+        speed = f"{steps * self._images_per_step / seconds:.0f} images/s incl. augmented"
+        parts = [*([status] if status else []), speed]
         if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.ncols = columns_of(self._stream)  # the window may have changed
+            room = self._bar.ncols - self._fixed_columns()
+            self._bar.set_postfix_str(fitting(", ".join(parts), room), refresh=False)
             self._bar.update()
             return
         end_of_epoch = self._done % self._steps_per_epoch == 0
@@ -52,10 +61,16 @@ class Progress:
         epochs = self._total // self._steps_per_epoch
         left = seconds / steps * (self._total - self._done)
         print(
-            f"epoch {epoch}/{epochs}, step {self._done}/{self._total}: {text}, {left:.0f} s left",
+            f"epoch {epoch}/{epochs}, step {self._done}/{self._total}: {', '.join(parts)}, "
+            f"{left:.0f} s left",
             file=self._stream,
             flush=True,
         )
+
+    def _fixed_columns(self) -> int:
+        """Return the columns that are not for the numbers: the counts and a visible bar."""
+        counts = f"100%|| {self._total}/{self._total} [00:00:00<00:00:00], "
+        return len(counts) + SHORTEST_BAR
 
     def __enter__(self) -> Progress:
         return self
@@ -63,3 +78,25 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the width of a terminal: $COLUMNS, or what the terminal says, or 80."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):  # not a real terminal
+        return 80
+
+
+def fitting(text: str, room: int) -> str:
+    """Return as many of the comma-separated parts, from the first on, as fit into `room`.
+
+    >>> fitting("loss 1.250, p_tp 0.345, top Rotate 4 1.20×", 25)
+    'loss 1.250, p_tp 0.345'
+    """
+    while text and len(text) > room:
+        text = text.rpartition(", ")[0]
+    return text

@@ -2,15 +2,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from run_folders import STAGES, Page, write_run, write_samples
+from run_folders import Page, write_run, write_samples
 
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.report.page import USE, headline, report_page
+from ddas_gpu.report.page import headline, report_page
 from ddas_gpu.report.run import load_run
 from ddas_gpu.space import SearchSpace
 
+NAMED_STAGES = (
+    "data",
+    "augmentation",
+    "policy gradients",
+    "validation gradient",
+    "products",
+    "update",
+)
 HOSTILE = '</script><script>alert("x")</script><img src=http://evil.example/x.png>'
 
 
@@ -26,7 +33,7 @@ def test_the_page_names_everything(tmp_path: Path):
     words = page.words()
     for candidate in space:
         assert str(candidate) in words
-    for stage in STAGES:
+    for stage in NAMED_STAGES:
         assert stage in words
     for text in ("digits", "4 epochs, 8 steps,", "35 % to 22 %", "52 candidates", "weight decay"):
         assert text in words.replace("\N{NARROW NO-BREAK SPACE}", " "), text
@@ -100,12 +107,15 @@ def test_the_same_run_makes_the_same_page(tmp_path: Path):
     assert report_page(load_run(tmp_path)) == report_page(load_run(tmp_path))
 
 
-def test_the_code_on_the_page_runs(tmp_path: Path):
-    write_run(tmp_path, epochs=2)
-    images = np.random.default_rng(0).integers(0, 256, (32, 16, 16, 3), dtype=np.uint8)
-    names = {"epochs": 5, "batches": [(images, None)]}
-    exec(USE.format(path=repr(str(tmp_path / "policy.json"))), names)
-    assert names["images"].shape == images.shape
-    changed = (names["images"] != images).any((1, 2, 3))
-    left_alone = (names["policies"] == -1).all(1)
-    assert left_alone.any() and not changed[left_alone].any() and changed.any()
+def test_a_share_that_stays_is_said_to_stay(tmp_path: Path):
+    write_run(tmp_path, epochs=3)
+    run = load_run(tmp_path)
+    schedule = PolicySchedule(run.schedule.space, [0.36] * 3, run.schedule.p_o)
+    page = Page(report_page(type(run)(**{**vars(run), "schedule": schedule})))
+    words = page.words().replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "The share of images to augment stayed at 36.0 %." in words
+    assert "from 36" not in words and "the same in all epochs" in words
+
+
+def test_speed_says_what_it_counts(tmp_path: Path):
+    assert "images/s, augmented versions included" in page_of(write_run(tmp_path)).words()

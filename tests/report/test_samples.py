@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
 import numpy as np
+import pytest
 from PIL import Image
 from run_folders import Page, schedule
 
@@ -51,7 +53,7 @@ def test_policies_follow_the_probabilities_of_the_epoch():
 
 def test_the_sheet_shows_each_image_clean_and_under_two_policies():
     found = schedule(SPACE, 4)
-    page = Page(sample_sheet(found, SAMPLES))
+    page = Page(sample_sheet(found, SAMPLES, 4, 4))
     shown = [pixels(image) for image in page.all("img")]
     first, last = (
         augment(IMAGES, draw_policies(found, epoch, 3), SPACE, seed=SEED) for epoch in (0, 3)
@@ -64,7 +66,7 @@ def test_the_sheet_shows_each_image_clean_and_under_two_policies():
 
 def test_the_sheet_is_the_same_every_time():
     found = schedule(SPACE, 4)
-    assert sample_sheet(found, SAMPLES) == sample_sheet(found, SAMPLES)
+    assert sample_sheet(found, SAMPLES, 4, 4) == sample_sheet(found, SAMPLES, 4, 4)
 
 
 def test_a_candidate_is_shown_alone():
@@ -77,13 +79,34 @@ def test_a_candidate_is_shown_alone():
 
 def test_policies_of_one_op():
     space = SearchSpace.preset("sanity")
-    assert len(Page(sample_sheet(schedule(space, 2), SAMPLES)).all("img")) == 9
+    assert len(Page(sample_sheet(schedule(space, 2), SAMPLES, 2, 2)).all("img")) == 9
 
 
 def test_a_schedule_of_one_entry_is_shown_once():
-    page = Page(sample_sheet(schedule(SPACE, 1), SAMPLES))
+    page = Page(sample_sheet(schedule(SPACE, 1), SAMPLES, 5, 5))
     assert len(page.all("img")) == 6
     assert "every epoch" in page.words() and "epoch 1" not in page.words()
+
+
+@pytest.mark.parametrize(
+    ("entries", "done", "total", "titles"),
+    [
+        (60, 40, 40, ["epoch 1", "epoch 40"]),
+        (60, 10, 40, ["epoch 1", "epoch 10"]),
+        (2, 90, 90, ["epoch 1", "epoch 90"]),
+        (2, 1, 90, ["epoch 1"]),
+        (60, 1, 1, ["epoch 1"]),
+    ],
+)
+def test_epochs_are_those_of_the_training(entries, done, total, titles):
+    """A training of 40 epochs has no epoch 60, however long the search was."""
+    found = schedule(SPACE, entries)
+    page = Page(sample_sheet(found, SAMPLES, done, total))
+    assert set(re.findall(r"epoch \d+", page.words())) == set(titles)
+    entry = (2 * done - 1) * entries // (2 * total)
+    last = augment(IMAGES, draw_policies(found, entry, 3), SPACE, seed=SEED)
+    shown = [pixels(image) for image in page.all("img")]
+    np.testing.assert_array_equal(shown[len(titles) :: len(titles) + 1], last)
 
 
 BOXES = [np.array([[2.0, 3.0, 12.0, 14.0]]), np.zeros((0, 4)), np.array([[0.0, 0.0, 8.0, 8.0]])]
@@ -103,7 +126,7 @@ def test_boxes_are_drawn_where_they_are():
 
 def test_the_sheet_of_a_detector_moves_boxes_with_the_pixels():
     space = SearchSpace.of(("TranslateX_BBox",), levels=(10,), depth=1, scale=PixelScale(4), fill=9)
-    images = Page(sample_sheet(schedule(space, 1), WITH_BOXES)).all("img")
+    images = Page(sample_sheet(schedule(space, 1), WITH_BOXES, 1, 1)).all("img")
     clean = [pixels(image) for image in images[::2]]
     for image, boxes, shown in zip(IMAGES, BOXES, clean, strict=True):
         np.testing.assert_array_equal(shown, outlined(image, boxes))

@@ -57,3 +57,40 @@ def test_a_bar_on_a_terminal(monkeypatch, done, steps):
     last = text.split("\r")[-1]
     for part in ("100%", "8/8", "loss 1.250", "p_tp 0.345", "images/s"):
         assert part in last
+
+
+LONG = "loss 1.144, p_tp 0.341, top AutoContrast 1.25×, Contrast 4 1.22×, accuracy 91.25 %"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("total", [8, 120_000])
+def test_the_bar_fits_the_terminal(monkeypatch, columns, total):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    with Progress(0, total, 4, 100, stream) as bar:
+        for _ in range(8):
+            bar.update(LONG)
+    lines = stream.getvalue().replace("\n", "").split("\r")
+    assert max(len(line) for line in lines) <= columns
+    for line in filter(str.strip, lines):
+        assert line.count("|") == 2
+        if columns >= 60:
+            assert line.index("|", line.index("|") + 1) - line.index("|") > 8  # the bar is visible
+
+
+def test_what_fits_at_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    last = shown(Terminal(), 8, status=LONG).split("\r")[-1]
+    assert "loss 1.144, p_tp 0.341" in last and "Contrast 4" not in last
+
+
+def test_plain_lines_have_all_numbers():
+    (line,) = shown(io.StringIO(), 4, status=LONG).splitlines()
+    assert LONG in line and "images/s incl. augmented" in line
+
+
+def test_without_a_width_there_are_80_columns(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert progress.columns_of(io.StringIO()) == 80
+    monkeypatch.setenv("COLUMNS", "nonsense")
+    assert progress.columns_of(io.StringIO()) == 80

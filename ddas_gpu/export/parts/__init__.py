@@ -1,0 +1,5 @@
+"""The code of exported files.
+
+`ddas_gpu.export.files` concatenates the sources of these modules: an exported file runs where this
+package is not installed. The constants of `constants` are replaced by those of a policy.
+"""

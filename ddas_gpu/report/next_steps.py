@@ -1,0 +1,106 @@
+"""The last section of a search's page: what to do with the policy."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from ddas_gpu.ops.box_table import BOX_OPS
+from ddas_gpu.report.html import Html, el
+from ddas_gpu.report.parts import section
+from ddas_gpu.report.run import Run
+
+# {policy} is the path of the policy as a Python string.
+LOADER = """\
+import ddas_gpu
+
+train = "data/train"  # a folder per class, or arrays (images, labels)
+batches = ddas_gpu.loader(train, {policy}, batch_size=256, epochs=90)
+for epoch in range(90):
+    for images, labels in batches:  # float tensors, ready for the model
+        ...
+"""
+TRANSFORM = """\
+import ddas_gpu
+
+policy = ddas_gpu.PolicyTransform({policy}, epochs=90)  # a step of your transform
+for epoch in range(90):
+    policy.set_epoch(epoch)  # reaches the workers of a DataLoader, too
+    for image in images:  # PIL images, or uint8 arrays (H, W, 3)
+        image = policy(image)
+"""
+BATCHES = """\
+import ddas_gpu
+
+policy = ddas_gpu.BatchPolicy({policy}, epochs=90)
+for epoch in range(90):
+    policy.set_epoch(epoch)
+    for images, labels in batches:  # uint8, (B, 3, H, W), on any device
+        images = policy(images)  # every image gets a policy of its own
+"""
+DETECTION = """\
+import ddas_gpu
+
+batches = ddas_gpu.detection_loader("data/coco", {policy}, batch_size=16, epochs=12)
+for epoch in range(12):
+    for batch in batches:  # images with their boxes and labels
+        ...
+"""
+WAYS = {
+    "Read the images through this package": LOADER,
+    "In the transform of a data set of your own": TRANSFORM,
+    "On batches, in your training loop": BATCHES,
+}
+
+
+def next_steps(run: Run) -> Html:
+    """Return the ways to use the policy, and the commands that test it."""
+    if run.unfinished:
+        again = f"ddas search --resume --out {_quoted(run.folder)}"
+        return section(
+            "What to do next",
+            "This search is not finished, and its policy is not written yet. Resume it:",
+            code(again, "Command"),
+        )
+    has_boxes = any(candidate.op in BOX_OPS for candidate in run.schedule.space)
+    ways = {"Read the images through this package": DETECTION} if has_boxes else WAYS
+    policy = repr(str(run.folder / "policy.json"))
+    return section(
+        "What to do next",
+        "Use the policy in a training. Its schedule is stretched to the epochs that you train for.",
+        [
+            [el("h3", title), code(text.format(policy=policy), f"Python code: {title}")]
+            for title, text in ways.items()
+        ],
+        None if has_boxes else _elsewhere(run),
+        el("h3", "Is it better than uniform?"),
+        el("p", "Train with it and with the untrained policy, then compare.", class_="lead"),
+        code(comparison(run), "Commands"),
+    )
+
+
+def _elsewhere(run: Run) -> list[Html]:
+    export = f"ddas export {_quoted(run.folder)} --to pillow  # torchvision, albumentations, dali"
+    return [el("h3", "Where ddas_gpu is not installed"), code(export, "Command")]
+
+
+def comparison(run: Run) -> str:
+    """Return the commands that compare the policy with the uniform one."""
+    data, root = run.settings.get("data"), run.settings.get("root")
+    flags = f" --data {_quoted(data)}" if data else ""
+    flags += f" --root {_quoted(root)}" if root else ""
+    learned, uniform = (_quoted(f"{run.folder}-{name}") for name in ("learned", "uniform"))
+    return (
+        f"ddas train{flags} --policy {_quoted(run.folder)} --out {learned}\n"
+        f"ddas train{flags} --policy uniform --out {uniform}\n"
+        f"ddas report {learned} {uniform}"
+    )
+
+
+def code(text: str, label: str) -> Html:
+    """Return a block of code that scrolls sideways."""
+    return el("pre", el("code", text), tabindex="0", role="region", aria_label=label)
+
+
+def _quoted(value: str | Path) -> str:
+    return shlex.quote(str(value))
