@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from ddas_gpu.ops import table
-from ddas_gpu.ops.kornia import bank as registry
 from ddas_gpu.ops.kornia import calls
+from ddas_gpu.ops.kornia import entries as registry
 
 
 def test_every_op_of_the_table_is_here_and_no_other():
