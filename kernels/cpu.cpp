@@ -2,7 +2,9 @@
 // images of a batch are distributed over threads.
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
+#include <new>
 
 #include "cpu_filters.h"
 #include "cpu_places.h"
@@ -91,29 +93,45 @@ struct Images : Work {  // of one call; each thread takes the next image
     Batch batch;
     std::int64_t count;
     std::atomic<std::int64_t> next{0}, done{0};
+    std::atomic<bool> no_memory{false};
 
     Images(const Batch& batch, std::int64_t count) : batch(batch), count(count) {}
 
     void run_part() override {
         Scratch scratch;
-        for (std::int64_t i; (i = next++) < count; ++done)
-            run_chain(batch.pictures[i], batch.chains[i], batch, scratch);
+        for (std::int64_t i; (i = next++) < count; ++done) {
+            try {
+                run_chain(batch.pictures[i], batch.chains[i], batch, scratch);
+            } catch (const std::bad_alloc&) {  // must not leave a helper: it would end the process
+                no_memory = true;
+            }
+        }
     }
 };
 
 }  // namespace
 
-extern "C" void ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
-                             const byte* sources, byte* targets, std::int64_t count, int threads) {
+// Returns 0, or 1 if there was too little memory; the targets are undefined then.
+extern "C" int ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
+                            const byte* sources, byte* targets, std::int64_t count, int threads) {
     // Waking a helper takes some microseconds: less work than this is faster on one thread.
     constexpr std::int64_t bytes_per_helper = 1 << 18;
-    auto images = std::make_shared<Images>(
-        Batch{pictures, chains, tasks, sources, targets, nullptr}, count);
+    std::shared_ptr<Images> images;
+    try {
+        images = std::make_shared<Images>(
+            Batch{pictures, chains, tasks, sources, targets, nullptr}, count);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
     std::int64_t bytes = 0;
     for (std::int64_t i = 0; i < count; ++i)
         bytes += 3 * std::int64_t(pictures[i].height) * pictures[i].width;
     std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_per_helper});
-    if (helpers > 0) Helpers::ours().call(images, helpers);
+    try {
+        if (helpers > 0) Helpers::ours().call(images, helpers);
+    } catch (const std::exception&) {  // no memory or no thread: the caller does all the work
+    }
     images->run_part();
     while (images->done < count) std::this_thread::yield();  // until helpers finish their images
+    return images->no_memory ? 1 : 0;
 }

@@ -168,7 +168,7 @@ def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
         return RunFolder(folder / "run")
 
     shared_folder.RunFolder = Hidden
-    say("folder", lambda: shared_folder.open_for_all(ranks, open_new, new=True))
+    say("folder", lambda: shared_folder.open_for_all(ranks, open_new))
     shared_folder.RunFolder = RunFolder
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))

@@ -51,29 +51,36 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
         values, task, files = settings.to_json(), settings.spec.task, job.first_files()
         return RunFolder.create(out, settings.data.data, job.command, task, values, files)
 
-    with joined(device, settings.run.timeout) as ranks:
-        with ranks.together():
-            if ranks.first and out is not None and not resume:
-                check_free(out)
-            job = build(device, ranks)
-        require_same_start(ranks, settings, job.fingerprints, **job.facts())
-        with open_for_all(ranks, open_folder, new=not resume) as folder:
-            if ranks.first:
-                print(job.greeting(folder.path), file=sys.stderr)
-            received = run_to_end(job, folder, settings.run.checkpoint_seconds)
-            if received is not None:
-                return stopped(program, received, folder.path, job.steps)
-            if ranks.first:
-                report = write_report(folder.path)
-                print(*job.summary(folder.path), f"report: {report}", sep="\n")
+    found = out if resume else None  # the folder, as soon as there is one to resume
+    try:
+        with joined(device, settings.run.timeout) as ranks:
+            with ranks.together():
+                if ranks.first and out is not None and not resume:
+                    check_free(out)
+                job = build(device, ranks)
+            require_same_start(ranks, settings, job.fingerprints, **job.facts())
+            with open_for_all(ranks, open_folder) as folder:
+                found = folder.path
+                if ranks.first:
+                    print(job.greeting(folder.path), file=sys.stderr)
+                received = run_to_end(job, folder, settings.run.checkpoint_seconds)
+                if received is not None:
+                    return stopped(program, received, folder.path, f"after step {job.steps}")
+                if ranks.first:
+                    report = write_report(folder.path)
+                    print(*job.summary(folder.path), f"report: {report}", sep="\n")
+    except KeyboardInterrupt:  # Ctrl-C before the first step, after the last, or twice
+        if found is None:
+            raise
+        return stopped(program, signal.SIGINT, found, "at once")
     return 0
 
 
-def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:
+def stopped(program: str, received: signal.Signals, folder: Path, when: str) -> int:
     """Print how to continue after a signal; return the exit code."""
     if torchrun.launched():
         program = program.replace("python", "torchrun …")
     again = f"{program} --resume --out {shlex.quote(str(folder))}"
     if torchrun.rank() == 0:
-        print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)
+        print(f"stopped {when}; go on with: {again}", file=sys.stderr)
     return 128 + received

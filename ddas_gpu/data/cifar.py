@@ -18,7 +18,6 @@ from ddas_gpu.data.folder import FolderReader, open_test_folder
 from ddas_gpu.data.sources import ImageArrays, Labelled
 from ddas_gpu.unpickling import restricted_load
 
-
 LARGEST = 1 << 28  # bytes of a file; the largest published has 154 MB
 
 

@@ -52,8 +52,10 @@ def run(settings: TrainSettings) -> int:
         from ddas_gpu.train.loop import open_training
         from ddas_gpu.train.policies import open_policy
 
-        resumed = settings.run.out if settings.run.resume else None
-        schedule = open_policy(settings) if resumed is None else read_schedule(resumed)
+        if settings.run.resume and settings.policy.policy != "none":
+            schedule = read_schedule(settings.run.out)
+        else:
+            schedule = open_policy(settings)
         return TrainingJob(open_training(settings, schedule, device, ranks))
 
     return run_job(PROGRAM, settings, build)

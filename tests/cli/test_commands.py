@@ -17,7 +17,7 @@ from PIL import Image
 from search_commands import search
 from train_commands import train
 
-from ddas_gpu.runs.run_folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder, sealed, unsealed
 
 EXTRAS = {"search": (), "train": ("--moving-average", 0.9, "--label-smoothing", 0.1)}
 
@@ -142,15 +142,49 @@ def test_signals_finish_the_step_and_say_how_to_go_on(
     assert command.results(tmp_path / "run") == command.results(whole)
 
 
-def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch):
+def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch, capsys):
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
     command.at_step(monkeypatch, 5, twice)
     assert command(*command.tiny, "--out", tmp_path / "run") == 130
+    again = f"stopped at once; go on with: {command.program} --resume --out {tmp_path / 'run'}"
+    assert capsys.readouterr().err.splitlines()[-1] == again
     checkpoint = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert checkpoint[command.noun]["steps"] == 4
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("place", ["report", "resume"])
+def test_ctrl_c_outside_the_steps_says_what_is_there(
+    command, whole, tmp_path, monkeypatch, capsys, place
+):
+    flags = (*command.tiny, "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        if place == "report":
+            patch.setattr("ddas_gpu.report.writing.write_report", interrupt)
+            assert command(*flags) == 130
+        else:
+            command.at_step(patch, 5, die)
+            with pytest.raises(Killed):
+                command(*flags)
+            patch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
+            assert command("--resume", "--out", tmp_path / "run") == 130
+    again = f"stopped at once; go on with: {command.program} --resume --out {tmp_path / 'run'}"
+    assert capsys.readouterr().err.splitlines()[-1] == again
+    assert command("--resume", "--out", tmp_path / "run") == 0
+    assert command.results(tmp_path / "run") == command.results(whole)
+
+
+def test_ctrl_c_before_there_is_a_folder(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
+    assert command(*command.tiny, "--out", tmp_path / "run") == 130
+    assert capsys.readouterr().err.endswith("stopped before it began: nothing was changed\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -334,10 +368,18 @@ def test_damaged_checkpoints_and_metrics_are_refused(command, whole, cut_run, ca
         checkpoint.write_bytes(bad)
         told = refused_resume(command, cut_run, capsys)
         assert "is not a checkpoint of this program" in told
-    torch.save({"version": 99}, checkpoint)
+    checkpoint.write_bytes(sealed({"version": 99}))
     assert "is of version 99" in refused_resume(command, cut_run, capsys)
-    torch.save({"version": 1, "other": {}}, checkpoint)
+    checkpoint.write_bytes(sealed({"other": {}}))
     assert f"is not one of a {command.noun}" in refused_resume(command, cut_run, capsys)
+    content = unsealed(state, checkpoint)
+    own = content[command.noun]
+    others = [{}, [], 1, own | {"model": {}}, own | {"steps": 2.5}, own | {"steps": 10**6}]
+    others += [{key: own[key] for key in own if key != left_out} for left_out in own]
+    for other in others:
+        checkpoint.write_bytes(sealed(content | {command.noun: other}))
+        told = refused_resume(command, cut_run, capsys)
+        assert f"is not one of this {command.noun}: " in told
     checkpoint.write_bytes(state)
     lines.write_bytes(b"")
     assert "has 0 lines, but the checkpoint comes after" in refused_resume(command, cut_run, capsys)

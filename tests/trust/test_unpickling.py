@@ -89,7 +89,7 @@ FORGED = {
         b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n(J\xff\xff\xff\x7f"
         b"J\xff\xff\xff\x7ftU\x01b\x87RK\x01\x85b."
     ),
-    "a place in the memo that is far out and empty": b"\x80\x02Nr\xff\xff\xff\x7fj\x00\x00\x00\x00.",
+    "an empty place of the memo": b"\x80\x02Nr\xff\xff\xff\x7fj\x00\x00\x00\x00.",
     "a string copied often": (
         b"\x80\x02c_codecs\nencode\nq\x00X\x00\x10\x00\x00"
         + 4096 * b"a"
