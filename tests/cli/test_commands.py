@@ -155,7 +155,7 @@ def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch, capsys):
     assert checkpoint[command.noun]["steps"] == 4
 
 
-def interrupt(*_: object) -> None:
+def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
@@ -375,7 +375,8 @@ def test_damaged_checkpoints_and_metrics_are_refused(command, whole, cut_run, ca
     content = unsealed(state, checkpoint)
     own = content[command.noun]
     others = [{}, [], 1, own | {"model": {}}, own | {"steps": 2.5}, own | {"steps": 10**6}]
-    others += [{key: own[key] for key in own if key != left_out} for left_out in own]
+    # A training without a moving average has None for it.
+    others += [{k: own[k] for k in own if k != left_out} for left_out in own.keys() - {"average"}]
     for other in others:
         checkpoint.write_bytes(sealed(content | {command.noun: other}))
         told = refused_resume(command, cut_run, capsys)
