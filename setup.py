@@ -12,12 +12,18 @@ CUDA12 = ["cupy-cuda12x>=13", "nvidia-cuda-nvrtc-cu12>=12.3", "nvidia-dali-cuda1
 CUDA13 = ["cupy-cuda13x>=13.6", "nvidia-cuda-nvrtc>=13,<14", "nvidia-dali-cuda130>=1.52"]
 # pycocotools computes mAP; safetensors reads backbone weights in that format.
 COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
-# SciPy reads the .mat files of SVHN and of ImageNet's devkit.
-MAT = ["scipy>=1.10"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
-TEST = [*CUDA13, *COCO, *MAT, "hypothesis>=6.100", "pytest>=8", "setuptools>=70", "wheel"]
+TEST = [
+    *CUDA13,
+    *COCO,
+    "hypothesis>=6.100",
+    "pytest>=8",
+    "scipy>=1.10",
+    "setuptools>=70",
+    "wheel",
+]
 BENCH = [
     *CUDA13,
     "albumentations==2.0.8",
@@ -66,7 +72,6 @@ setup(
         "cuda12": CUDA12,
         "cuda13": CUDA13,
         "coco": COCO,
-        "mat": MAT,
         "test": TEST,
         "bench": BENCH,
         "lint": LINT,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from ddas_gpu.data.decoding import DAMAGED
+from ddas_gpu.data.decoding import DAMAGED, open_image, words
 from ddas_gpu.data.sources import checksum_of
 
 LAYOUT = (
@@ -48,14 +48,14 @@ class Annotated:
     def read(self) -> np.ndarray:
         """Return the image, uint8 (H, W, 3) RGB, at the size that its boxes refer to."""
         try:
-            with Image.open(self.file) as file:
-                image = file
+            with open_image(self.file) as file:
+                image: Image.Image = file
                 if file.size != (self.width, self.height):  # annotated as cameras meant it?
                     image = ImageOps.exif_transpose(file)
                 image = image.convert("RGB")
         except DAMAGED as error:
             raise ValueError(
-                f"cannot read the image {self.file} ({error}): replace it or take it out of "
+                f"cannot read the image {self.file} ({words(error)}): replace it or take it out of "
                 "the annotations"
             ) from None
         if image.size != (self.width, self.height):
