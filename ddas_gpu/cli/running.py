@@ -51,6 +51,8 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
         values, task, files = settings.to_json(), settings.spec.task, job.first_files()
         return RunFolder.create(out, settings.data.data, job.command, task, values, files)
 
+    if ":" in settings.training.model:  # `parsing.require_model`
+        program = f"{program} --model {shlex.quote(settings.training.model)}"
     found = out if resume else None  # the folder, as soon as there is one to resume
     try:
         with joined(device, settings.run.timeout) as ranks:

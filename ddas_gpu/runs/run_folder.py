@@ -17,6 +17,7 @@ import torch
 from ddas_gpu.files import is_temporary, write_atomically
 from ddas_gpu.policy import PolicySchedule, versions
 from ddas_gpu.runs.job import Files, Metrics
+from ddas_gpu.schema import check, read_json
 
 CONFIG, POLICY, METRICS, CHECKPOINT = "config.json", "policy.json", "metrics.jsonl", "checkpoint.pt"
 SAMPLES, SPLIT = "samples.npz", "split.json"
@@ -38,11 +39,11 @@ def read_config(folder: Path, command: str, name: str) -> dict[str, Any]:
             f"{folder} holds no run to resume: it has no {CONFIG}; start one without --resume"
         )
     try:
-        content = json.loads(path.read_bytes())
-        made_by, version = content["command"], content["version"]
-        settings = dict(content["settings"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        content = read_json(path)
+        check(content, {"command": str, "version": int, "settings": dict})
+    except ValueError as error:
         raise ValueError(f"{path} is not the configuration of a {name}: {error}") from None
+    made_by, version, settings = content["command"], content["version"], content["settings"]
     if made_by != command:
         raise ValueError(f"{path} is not the configuration of a {name} but of a {made_by}")
     if version == 1:
