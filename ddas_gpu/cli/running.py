@@ -51,8 +51,6 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
         values, task, files = settings.to_json(), settings.spec.task, job.first_files()
         return RunFolder.create(out, settings.data.data, job.command, task, values, files)
 
-    if ":" in settings.training.model:  # `parsing.require_model`
-        program = f"{program} --model {shlex.quote(settings.training.model)}"
     found = out if resume else None  # the folder, as soon as there is one to resume
     try:
         with joined(device, settings.run.timeout) as ranks:
@@ -67,22 +65,26 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
                     print(job.greeting(folder.path), file=sys.stderr)
                 received = run_to_end(job, folder, settings.run.checkpoint_seconds)
                 if received is not None:
-                    return stopped(program, received, folder.path, f"after step {job.steps}")
+                    return stopped(
+                        program, settings, received, folder.path, f"after step {job.steps}"
+                    )
                 if ranks.first:
                     report = write_report(folder.path)
                     print(*job.summary(folder.path), f"report: {report}", sep="\n")
     except KeyboardInterrupt:  # Ctrl-C before the first step, after the last, or twice
         if found is None:
             raise
-        return stopped(program, signal.SIGINT, found, "at once")
+        return stopped(program, settings, signal.SIGINT, found, "at once")
     return 0
 
 
-def stopped(program: str, received: signal.Signals, folder: Path, when: str) -> int:
+def stopped(program: str, settings: Any, received: signal.Signals, folder: Path, when: str) -> int:
     """Print how to continue after a signal; return the exit code."""
     if torchrun.launched():
         program = program.replace("python", "torchrun …")
     again = f"{program} --resume --out {shlex.quote(str(folder))}"
+    if ":" in settings.training.model:  # see `parsing.require_model`
+        again += f" --model {shlex.quote(settings.training.model)}"
     if torchrun.rank() == 0:
         print(f"stopped {when}; go on with: {again}", file=sys.stderr)
     return 128 + received

@@ -52,10 +52,11 @@ def run(settings: TrainSettings) -> int:
         from ddas_gpu.train.loop import open_training
         from ddas_gpu.train.policies import open_policy
 
-        if settings.run.resume and settings.policy.policy != "none":
-            schedule = read_schedule(settings.run.out)
-        else:
+        resumed = settings.run.out if settings.run.resume else None
+        if resumed is None or settings.policy.policy == "none":
             schedule = open_policy(settings)
+        else:
+            schedule = read_schedule(resumed)
         return TrainingJob(open_training(settings, schedule, device, ranks))
 
     return run_job(PROGRAM, settings, build)

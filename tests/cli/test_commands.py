@@ -242,6 +242,35 @@ def test_resume_refuses_other_images(command, tmp_path, capsys, monkeypatch):
     assert "other images" in capsys.readouterr().err
 
 
+MODEL = """
+from pathlib import Path
+Path({mark!r}).touch()
+from ddas_gpu.models.small import SmallResNet as build
+"""
+
+
+def test_resume_imports_no_module_that_only_the_folder_names(
+    command, tmp_path, monkeypatch, capsys
+):
+    """The folder may be somebody else's."""
+    mark = tmp_path / "imported"
+    (tmp_path / "strangers_model.py").write_text(MODEL.format(mark=str(mark)))
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ("--model", "strangers_model:build")
+    with monkeypatch.context() as patch:
+        command.at_step(patch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert command(*command.tiny, *flags, "--out", tmp_path / "run") == 143
+    again = f"--resume --out {tmp_path / 'run'} --model strangers_model:build"
+    assert again in capsys.readouterr().err
+    mark.unlink()
+    sys.modules.pop("strangers_model")
+    told = refused_resume(command, tmp_path / "run", capsys)
+    assert "imports its model: if you trust it, add --model strangers_model:build" in told
+    assert not mark.exists()
+    assert command("--resume", "--out", tmp_path / "run", *flags) == 0
+    sys.modules.pop("strangers_model")
+
+
 def test_two_processes_do_not_share_a_run(command, whole, capsys):
     with RunFolder(whole):
         assert command("--resume", "--out", whole) == 2
