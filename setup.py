@@ -25,8 +25,6 @@ CUDA13 = [
 ]
 # pycocotools computes mAP; safetensors reads backbone weights in that format.
 COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
-# SciPy reads the .mat files of SVHN and of ImageNet's devkit.
-MAT = ["scipy>=1.10"]
 # The trainers that ddas_gpu.adapters and the examples work with; none is needed otherwise.
 TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46"]
 TENSORBOARD = ["tensorboard>=2.14"]
@@ -36,12 +34,12 @@ LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 TEST = [
     *CUDA13,
     *COCO,
-    *MAT,
     *TRAINERS,
     *TENSORBOARD,
     "datasets>=2.14",
     "hypothesis>=6.100",
     "pytest>=8",
+    "scipy>=1.10",
     "setuptools>=70",
     "wheel",
 ]
@@ -93,7 +91,6 @@ setup(
         "cuda12": CUDA12,
         "cuda13": CUDA13,
         "coco": COCO,
-        "mat": MAT,
         "trainers": TRAINERS,
         "tensorboard": TENSORBOARD,
         # For the files that `ddas export --to torchvision` writes; nothing else imports it.

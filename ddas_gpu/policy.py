@@ -14,10 +14,12 @@ import numpy as np
 from ddas_gpu.files import write_atomically
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.released import read_released
+from ddas_gpu.schema import check, read_json, short
 from ddas_gpu.space import SearchSpace
 
 FORMAT = "ddas_gpu policy"
 VERSION = 1
+SCHEMA = {"space": dict, "p_tp": [float], "p_o": [[float]], "settings?": dict}
 # float32 probabilities, as in the released policies, sum to 1 within about 1e-7 · √K.
 TOLERANCE = 1e-5
 
@@ -129,16 +131,11 @@ class PolicySchedule:
             raise ValueError(f'not a policy: the file must start with "format": "{FORMAT}"')
         if content.get("version") != VERSION:
             raise ValueError(
-                f"a policy of version {content.get('version')!r}; this program reads {VERSION}"
+                f"a policy of version {short(content.get('version'))}; this program reads {VERSION}"
             )
-        missing = [key for key in ("space", "p_tp", "p_o") if key not in content]
-        if missing:
-            raise ValueError(f"a policy without {', '.join(missing)}")
-        settings = content.get("settings", {})
-        if not isinstance(settings, dict):
-            raise ValueError(f"the settings of a policy are an object, not {settings!r}")
+        check(content, SCHEMA)
         space = SearchSpace.from_json(content["space"])
-        return cls(space, content["p_tp"], content["p_o"], settings)
+        return cls(space, content["p_tp"], content["p_o"], content.get("settings", {}))
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON."""
@@ -159,11 +156,9 @@ class PolicySchedule:
         path = Path(path)
         if path.is_dir():
             path = _in_run_folder(path)
-        content = path.read_bytes()
+        content = read_json(path)
         try:
-            return cls.from_json(json.loads(content))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
+            return cls.from_json(content)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
@@ -197,7 +192,7 @@ def _in_run_folder(folder: Path) -> Path:
 def _numbers(name: str, values: Any) -> np.ndarray:
     try:
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} is not an array of numbers") from None
     if not np.isfinite(array).all():
         raise ValueError(f"{name} holds a value that is not a finite number")

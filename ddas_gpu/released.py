@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,10 @@ import numpy as np
 from ddas_gpu.unpickling import restricted_load
 
 CANDIDATES = 52  # the "cifar" space
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+MOST_EPOCHS = 10_000
+MAGIC = b"\x93NUMPY"
+LENGTH_BYTES = {(1, 0): 2, (2, 0): 4}  # of the header, by the version of the format
+ONE_OBJECT = "{'descr':'|O','fortran_order':False,'shape':(),}"
 
 
 def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
@@ -27,16 +26,20 @@ def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     path = Path(path)
     content = restricted_load(_pickled(path), path)
     try:
-        # A 0-d object array pickles as an array whose one element is the dict.
-        found = content.item() if isinstance(content, np.ndarray) else content
-        p_o = np.stack(found["dis_ps"]).astype(np.float64)
-        p_tp = np.array(found["tps"], dtype=np.float64)[: len(p_o)]
+        rows, values = content["dis_ps"], content["tps"]
+        if not isinstance(rows, list) or len(rows) > MOST_EPOCHS:
+            raise ValueError(f"`dis_ps` is not a list of up to {MOST_EPOCHS} arrays")
+        if not isinstance(values, list) or not all(type(v) in (int, float) for v in values):
+            raise ValueError("`tps` is not a list of numbers")
+        if not all(isinstance(row, np.ndarray) and row.shape == (CANDIDATES,) for row in rows):
+            raise ValueError(f"`dis_ps` is not a list of arrays of {CANDIDATES} numbers")
+        p_o = np.stack(rows).astype(np.float64)
+        p_tp = np.array(values[: len(p_o)], dtype=np.float64)
         # Published in float32: make the rows sum to 1 in float64.
-        p_o /= p_o.sum(1, keepdims=True)
-        if p_o.ndim != 2 or p_o.shape[1] != CANDIDATES:
-            raise ValueError(f"`dis_ps` has the shape {p_o.shape}")
+        with np.errstate(all="ignore"):  # `PolicySchedule` refuses what is not finite
+            p_o /= p_o.sum(1, keepdims=True)
         return p_tp, p_o
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
         raise ValueError(
             f"{path} is not a released policy, a dict with `dis_ps` of 52 probabilities per epoch "
             f"and `tps`: {error}"
@@ -44,15 +47,19 @@ def read_released(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pickled(path: Path) -> bytes:
-    """Return the pickle inside an .npy file of one Python object."""
-    file = io.BytesIO(path.read_bytes())
-    try:
-        read_header = HEADERS[np.lib.format.read_magic(file)]
-        shape, _, dtype = read_header(file)
-    except KeyError as error:
-        raise ValueError(f"{path} is an .npy file of the unknown version {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is not an .npy file: {error}") from None
-    if shape != () or not dtype.hasobject:
-        raise ValueError(f"{path} holds an array of {dtype} {shape}, not a released policy")
-    return file.read()
+    """Return the pickle inside an .npy file of one Python object.
+
+    NumPy would evaluate the header as Python; only one header is right here.
+    """
+    content = path.read_bytes()
+    if not content.startswith(MAGIC) or len(content) < len(MAGIC) + 2:
+        raise ValueError(f"{path} is not an .npy file")
+    version = content[len(MAGIC)], content[len(MAGIC) + 1]
+    if version not in LENGTH_BYTES:
+        raise ValueError(f"{path} is an .npy file of the unknown version {version}")
+    start = len(MAGIC) + 2 + LENGTH_BYTES[version]
+    end = start + int.from_bytes(content[len(MAGIC) + 2 : start], "little")
+    header = "".join(content[start:end].decode("latin1").split())
+    if header != ONE_OBJECT:
+        raise ValueError(f"{path} holds the array {header[:100]!r}, not a released policy")
+    return content[end:]

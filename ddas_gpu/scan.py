@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddas_gpu.data.scanning import scan_images
+from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.scan"
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         bad = scan_images(options.root, threads=options.threads)
     except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
         return 2
     for image in bad:
         print(image)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, overload
 
 from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.table import Argument, PixelScale
+from ddas_gpu.schema import check, read_json, short
+
+# Of a space in JSON.
+SCHEMA = {
+    "candidates?": [tuple[str] | tuple[str, float]],
+    "ops?": [str],
+    "levels?": [float],
+    "depth?": int,
+    "scale?": {"translate?": int, "cutout?": int},
+    "fill?": int,
+}
+MOST_OPS = 100  # in a policy
+MOST_PIXELS = 100_000
 
 
 @dataclass(frozen=True)
@@ -55,11 +68,16 @@ class SearchSpace(Sequence[Candidate]):
         object.__setattr__(self, "candidates", tuple(self.candidates))
         if not self.candidates:
             raise ValueError("a search space needs at least one candidate")
-        repeated = {str(c) for c in self.candidates if self.candidates.count(c) > 1}
+        repeated = {str(c) for c, count in Counter(self.candidates).items() if count > 1}
         if repeated:
             raise ValueError(f"candidates given twice: {', '.join(sorted(repeated))}")
-        if not isinstance(self.depth, int) or self.depth < 1:
-            raise ValueError(f"depth is the number of ops in a policy, 1 or more: {self.depth!r}")
+        if not isinstance(self.depth, int) or not 1 <= self.depth <= MOST_OPS:
+            raise ValueError(
+                f"depth is the number of ops in a policy, 1 to {MOST_OPS}, not {self.depth!r}"
+            )
+        for side in (self.scale.translate, self.scale.cutout):
+            if not 0 <= side <= MOST_PIXELS:
+                raise ValueError(f"scale is in pixels, 0 to {MOST_PIXELS}, not {side!r}")
         if not isinstance(self.fill, int) or not 0 <= self.fill <= 255:
             raise ValueError(f"fill is a grey from 0 to 255, not {self.fill!r}")
 
@@ -121,28 +139,32 @@ class SearchSpace(Sequence[Candidate]):
         }
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> SearchSpace:
+    def from_json(cls, content: Any) -> SearchSpace:
         """Invert `to_json`; the short form {"ops": [...], "levels": [...]} is accepted as well."""
         try:
+            check(content, SCHEMA)
+            known = [field.name for field in fields(PixelScale)]
+            foreign = [name for name in content.get("scale", {}) if name not in known]
+            if foreign:
+                raise ValueError(f"'scale' has {' and '.join(known)}, not {short(foreign[0])}")
             scale = PixelScale(**content.get("scale", {}))
             depth, fill = content.get("depth", 2), content.get("fill", 0)
-            if "candidates" in content:
-                candidates = tuple(Candidate(*entry) for entry in content["candidates"])
-                return cls(candidates, depth, scale, fill)
-            return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill)
-        except (TypeError, KeyError, AttributeError) as error:
+            if "candidates" not in content and "ops" not in content:
+                raise ValueError("the content has no 'candidates'")
+        except ValueError as error:
             raise ValueError(
                 'a search space is written {"candidates": [["Invert"], ["Rotate", 6], …]} or '
                 f'{{"ops": […], "levels": […]}}, with "depth", "scale", "fill" if wanted: {error}'
             ) from None
+        if "candidates" in content:
+            candidates = tuple(Candidate(*entry) for entry in content["candidates"])
+            return cls(candidates, depth, scale, fill)
+        return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill)
 
     @classmethod
     def load(cls, path: str | Path) -> SearchSpace:
         """Read a space from a JSON file."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is not JSON: {error}") from None
+        return cls.from_json(read_json(path))
 
 
 def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None:

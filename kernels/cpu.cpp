@@ -2,7 +2,9 @@
 // images of a batch are distributed over threads.
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
+#include <new>
 
 #include "cpu_filters.h"
 #include "cpu_inputs.h"
@@ -100,52 +102,70 @@ struct Images : Work {  // of one call; each thread takes the next image
     const Inputs* inputs;  // or null: the images themselves are the result
     std::int64_t count;
     std::atomic<std::int64_t> next{0}, done{0};
+    std::atomic<bool> no_memory{false};
 
     Images(const Batch& batch, const Inputs* inputs, std::int64_t count)
         : batch(batch), inputs(inputs), count(count) {}
 
+    void run_image(std::int64_t i, Scratch& memory) const {
+        const Picture& picture = batch.pictures[i];
+        const std::int64_t bytes = 3 * std::int64_t(picture.height) * picture.width;
+        auto places = [&](bool two) -> Places {
+            if (!inputs) return {batch.targets + picture.target, two ? memory.of(bytes) : nullptr};
+            byte* both = memory.of(2 * bytes);
+            return {both, both + bytes};
+        };
+        Source result = run_chain(picture, batch.chains[i], batch, !inputs, places);
+        if (inputs) write_inputs(result, picture, *inputs, i);
+    }
+
     void run_part() override {
         Scratch memory;
         for (std::int64_t i; (i = next++) < count; ++done) {
-            const Picture& picture = batch.pictures[i];
-            const std::int64_t bytes = 3 * std::int64_t(picture.height) * picture.width;
-            auto places = [&](bool two) -> Places {
-                if (!inputs)
-                    return {batch.targets + picture.target, two ? memory.of(bytes) : nullptr};
-                byte* both = memory.of(2 * bytes);
-                return {both, both + bytes};
-            };
-            Source result = run_chain(picture, batch.chains[i], batch, !inputs, places);
-            if (inputs) write_inputs(result, picture, *inputs, i);
+            try {
+                run_image(i, memory);
+            } catch (const std::bad_alloc&) {  // must not leave a helper: it would end the process
+                no_memory = true;
+            }
         }
     }
 };
 
-// Runs all images on this thread and its helpers.
-void run_all(const Batch& batch, const Inputs* inputs, std::int64_t count, int threads) {
+// Runs all images on this thread and its helpers. Returns 0, or 1 if there was too little memory; the
+// results are undefined then.
+int run_all(const Batch& batch, const Inputs* inputs, std::int64_t count, int threads) {
     // Waking a helper takes some microseconds: less work than this is faster on one thread.
     constexpr std::int64_t bytes_per_helper = 1 << 18;
-    auto images = std::make_shared<Images>(batch, inputs, count);
+    std::shared_ptr<Images> images;
+    try {
+        images = std::make_shared<Images>(batch, inputs, count);
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
     std::int64_t bytes = 0;
     for (std::int64_t i = 0; i < count; ++i)
         bytes += 3 * std::int64_t(batch.pictures[i].height) * batch.pictures[i].width;
     std::int64_t helpers = std::min({threads - 1l, count - 1, bytes / bytes_per_helper});
-    if (helpers > 0) Helpers::ours().call(images, helpers);
+    try {
+        if (helpers > 0) Helpers::ours().call(images, helpers);
+    } catch (const std::exception&) {  // no memory or no thread: the caller does all the work
+    }
     images->run_part();
     while (images->done < count) std::this_thread::yield();  // until helpers finish their images
+    return images->no_memory ? 1 : 0;
 }
 
 }  // namespace
 
-extern "C" void ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
+extern "C" int ddas_augment(const Picture* pictures, const Chain* chains, const Task* tasks,
                              const byte* sources, byte* targets, std::int64_t count, int threads) {
-    run_all({pictures, chains, tasks, sources, targets, nullptr}, nullptr, count, threads);
+    return run_all({pictures, chains, tasks, sources, targets, nullptr}, nullptr, count, threads);
 }
 
-extern "C" void ddas_inputs(const Picture* pictures, const Chain* chains, const Task* tasks,
+extern "C" int ddas_inputs(const Picture* pictures, const Chain* chains, const Task* tasks,
                             const byte* sources, const Hole* holes, const void* table, void* out,
                             int height, int width, int planar, int word_bytes, std::int64_t count,
                             int threads) {
     Inputs inputs{holes, table, out, height, width, planar, word_bytes};
-    run_all({pictures, chains, tasks, sources, nullptr, nullptr}, &inputs, count, threads);
+    return run_all({pictures, chains, tasks, sources, nullptr, nullptr}, &inputs, count, threads);
 }

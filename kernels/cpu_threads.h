@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 namespace {
@@ -26,7 +28,11 @@ public:
     void call(const std::shared_ptr<Work>& work, std::int64_t helpers) {
         {
             std::lock_guard<std::mutex> lock(mutex);
-            for (; threads < helpers; ++threads) std::thread([this] { wait(); }).detach();
+            try {
+                for (; threads < helpers; ++threads) std::thread([this] { wait(); }).detach();
+            } catch (const std::system_error&) {  // the limit of threads: go on with fewer
+                helpers = std::min(helpers, threads);
+            }
             for (std::int64_t i = 0; i < helpers; ++i) calls.push_back(work);
         }
         for (std::int64_t i = 0; i < helpers; ++i) wake.notify_one();

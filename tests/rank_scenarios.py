@@ -163,12 +163,10 @@ def refusals(ranks: Ranks, folder: Path) -> dict[str, str]:
             super().__init__(path.parent / "elsewhere" if odd else path, writes)
 
     def open_new() -> RunFolder:
-        (folder / "run").mkdir()
-        (folder / "run" / "config.json").write_text("{}")
-        return RunFolder(folder / "run")
+        return RunFolder.create(folder / "run", "digits", "search", "classification", {}, {})
 
     shared_folder.RunFolder = Hidden
-    say("folder", lambda: shared_folder.open_for_all(ranks, open_new, new=True))
+    say("folder", lambda: shared_folder.open_for_all(ranks, open_new))
     shared_folder.RunFolder = RunFolder
     say("one", lambda: failing(odd))
     say("all", lambda: failing(True))

@@ -58,9 +58,9 @@ BAD = {
     "no version": ({k: v for k, v in changed().items() if k != "version"}, "version None"),
     "another format": (changed(format="recipe"), "not a policy"),
     "not an object": ([1, 2], "not a policy"),
-    "no p_o": ({k: v for k, v in changed().items() if k != "p_o"}, "without p_o"),
-    "NaN": (changed(p_tp=[float("nan"), 0.5]), "not a finite number"),
-    "infinity": (changed(p_o=[[float("inf"), 0, 0, 0], [1, 0, 0, 0]]), "not a finite number"),
+    "no p_o": ({k: v for k, v in changed().items() if k != "p_o"}, "has no 'p_o'"),
+    "NaN": (changed(p_tp=[float("nan"), 0.5]), "must be a finite number"),
+    "infinity": (changed(p_o=[[float("inf"), 0, 0, 0], [1, 0, 0, 0]]), "must be a finite number"),
     "sum is not 1": (changed(p_o=[[1, 0, 0, 0], [0.5, 0.5, 0.1, 0]]), "epoch 1 sums to 1.1"),
     "negative": (changed(p_o=[[1, 0, 0, 0], [1.5, -0.5, 0, 0]]), "negative"),
     "p_tp above 1": (changed(p_tp=[0.5, 1.5]), "lies in"),
@@ -68,10 +68,10 @@ BAD = {
     "K does not fit": (changed(p_o=[[0.5, 0.5, 0]] * 2), "4 candidates"),
     "T does not fit": (changed(p_tp=[0.5, 0.5, 0.5]), "3 epochs"),
     "ragged": (changed(p_o=[[1, 0, 0, 0], [1]]), "not an array of numbers"),
-    "words": (changed(p_tp=["often", "rarely"]), "not an array of numbers"),
+    "words": (changed(p_tp=["often", "rarely"]), r"p_tp\[0\] must be a finite number, not 'often'"),
     "empty": (changed(p_tp=[], p_o=[]), "one number per epoch"),
     "unknown op": (changed(space={"candidates": [["Twist"]]}), "unknown op 'Twist'"),
-    "settings of another kind": (changed(settings=[1]), "settings of a policy"),
+    "settings of another kind": (changed(settings=[1]), "settings must be an object"),
 }
 
 

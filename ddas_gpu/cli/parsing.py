@@ -78,6 +78,7 @@ def parse(
         before = of_run(first.out)
         settings = flags(before.replace(out=first.out, resume=True))
         refuse_changes(before, settings)
+        require_model(first.out, before.to_json()["model"], first_look(argv, model=str).model)
     else:
         settings = flags(fresh()).replace(ranks=torchrun.count())
     settings.check()
@@ -112,3 +113,14 @@ def refuse_changes(before: Own, after: Own) -> None:
                 f"the run in {new['out']} was started with {flag(name)} {old[name]}, not "
                 f"{new[name]}: a resumed run keeps its settings"
             )
+
+
+def require_model(folder: Path, model: str, given: str | None) -> None:
+    """Raise a ValueError if a resumed run would import a module that only its folder names.
+
+    The folder may be somebody else's, and importing runs code.
+    """
+    if ":" in model and given is None:
+        raise ValueError(
+            f"the run in {folder} imports its model: if you trust it, add --model {model}"
+        )

@@ -47,11 +47,14 @@ class Ended:
 def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], Job]) -> int:
     """Run a job as a command; return the exit code."""
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
-    ended = carry_out(settings, build, device)
+    try:
+        ended = carry_out(settings, build, device)
+    except StoppedAtOnce as stop:
+        return stopped(program, settings, signal.SIGINT, stop.folder, "at once")
     job, folder = ended.job, ended.folder
     assert folder is not None
     if ended.received is not None:
-        return stopped(program, ended.received, folder, job.steps)
+        return stopped(program, settings, ended.received, folder, f"after step {job.steps}")
     if job.ranks.first:
         print(*job.summary(folder), f"report: {ended.report}", sep="\n")
     return 0
@@ -85,35 +88,52 @@ def carry_out(
         values, task, files = settings.to_json(), settings.spec.task, job.first_files()
         return RunFolder.create(out, settings.data.data, job.command, task, values, files)
 
-    with joined(device, settings.run.timeout) as ranks:
-        with ranks.together():
-            if settings.run.tensorboard:
-                require_tensorboard()
-            if ranks.first and writes and out is not None and not resume:
-                check_free(out)
-            job = build(device, ranks)
-        require_same_start(ranks, settings, job.fingerprints, **job.facts())
-        opened = open_for_all(ranks, open_folder, new=not resume) if writes else NoFolder()
-        with opened as folder:
-            if ranks.first and not quiet:
-                print(job.greeting(folder.path), file=sys.stderr)
-            received = run_to_end(
-                job,
-                folder,
-                settings.run.checkpoint_seconds,
-                quiet=quiet,
-                tensorboard=settings.run.tensorboard,
-            )
-            finished = received is None and folder.writes
-            report = write_report(folder.path) if finished else None
-            return Ended(job, folder.path if writes else None, report, received)
+    found = out if resume and writes else None  # the folder, as soon as there is one to resume
+    try:
+        with joined(device, settings.run.timeout) as ranks:
+            with ranks.together():
+                if settings.run.tensorboard:
+                    require_tensorboard()
+                if ranks.first and writes and out is not None and not resume:
+                    check_free(out)
+                job = build(device, ranks)
+            require_same_start(ranks, settings, job.fingerprints, **job.facts())
+            opened = open_for_all(ranks, open_folder) if writes else NoFolder()
+            with opened as folder:
+                found = folder.path if writes else None
+                if ranks.first and not quiet:
+                    print(job.greeting(folder.path), file=sys.stderr)
+                received = run_to_end(
+                    job,
+                    folder,
+                    settings.run.checkpoint_seconds,
+                    quiet=quiet,
+                    tensorboard=settings.run.tensorboard,
+                )
+                finished = received is None and folder.writes
+                report = write_report(folder.path) if finished else None
+                return Ended(job, found, report, received)
+    except KeyboardInterrupt:  # Ctrl-C before the first step, after the last, or twice
+        if found is None:
+            raise
+        raise StoppedAtOnce(found) from None
 
 
-def stopped(program: str, received: signal.Signals, folder: Path, steps: int) -> int:
+class StoppedAtOnce(KeyboardInterrupt):
+    """Ctrl-C outside the steps of a run whose folder is there."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+
+def stopped(program: str, settings: Any, received: signal.Signals, folder: Path, when: str) -> int:
     """Print how to continue after a signal; return the exit code."""
     if torchrun.launched():
         program = program.replace("python", "torchrun …")
     again = f"{program} --resume --out {shlex.quote(str(folder))}"
+    if ":" in settings.training.model:  # see `parsing.require_model`
+        again += f" --model {shlex.quote(settings.training.model)}"
     if torchrun.rank() == 0:
-        print(f"stopped after step {steps}; go on with: {again}", file=sys.stderr)
+        print(f"stopped {when}; go on with: {again}", file=sys.stderr)
     return 128 + received

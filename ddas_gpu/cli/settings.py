@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.data.catalog import CATALOG, find_data
+from ddas_gpu.schema import check
 from ddas_gpu.tasks.facts import FACTS, facts_of
 
 Own = TypeVar("Own", bound="Settings")
@@ -57,20 +58,20 @@ class Settings:
 
     @classmethod
     def from_json(cls: type[Own], values: dict[str, Any]) -> Own:
-        """Return the settings that `to_json` wrote."""
+        """Return the settings that `to_json` wrote; raise a ValueError for other types."""
         defaults = cls()
-        groups = [getattr(defaults, group.name) for group in dataclasses.fields(cls)]
-        paths = {f.name for group in groups for f in dataclasses.fields(group) if _is_path(f)}
+        kinds: dict[str, Any] = {}
+        for group in dataclasses.fields(cls):
+            kinds |= get_type_hints(type(getattr(defaults, group.name)), include_extras=False)
         read = {}
         for name, value in values.items():
-            if name in paths and value is not None:
+            if name not in kinds:
+                raise ValueError(f"unknown setting {name!r}")
+            check(value, kinds[name], name)
+            if isinstance(value, str) and Path in (kinds[name], *get_args(kinds[name])):
                 value = Path(value)
             read[name] = tuple(value) if isinstance(value, list) else value
         return defaults.replace(**read)
-
-
-def _is_path(field: dataclasses.Field) -> bool:
-    return "Path" in str(field.type)
 
 
 def refuse_foreign_flags(values: dict[str, Any], usual: dict[str, Any]) -> None:

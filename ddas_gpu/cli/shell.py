@@ -22,7 +22,7 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
     """Return what `work` returns; or print one sentence that says what is wrong, and return 2."""
     try:
         return work()
-    except (ValueError, ArithmeticError, OSError) as error:
+    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
         # The pipelines name their argument, which is a flag here.
         message = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
         if is_mine_to_print(error):
@@ -30,7 +30,7 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
         return 2
     except KeyboardInterrupt:
         if torchrun.local_rank() == 0:
-            print("stopped before the first step: there is nothing to resume", file=sys.stderr)
+            print("stopped before it began: nothing was changed", file=sys.stderr)
         return 128 + signal.SIGINT
 
 

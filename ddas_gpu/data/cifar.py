@@ -18,6 +18,8 @@ from ddas_gpu.data.folder import FolderReader, open_test_folder
 from ddas_gpu.data.sources import ImageArrays, Labelled
 from ddas_gpu.unpickling import restricted_load
 
+LARGEST = 1 << 28  # bytes of a file; the largest published has 154 MB
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -37,7 +39,12 @@ def pickled(key: str) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
 
     def read(content: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
         batch = restricted_load(content, path)
-        return batch["data"], np.asarray(batch[key])
+        planes, labels = batch["data"], batch[key]
+        if not isinstance(planes, np.ndarray):
+            raise ValueError(f"{path}: its data is not an array")
+        if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+            raise ValueError(f"{path}: its {key} is not a list of integers")
+        return planes, np.array(labels, dtype=np.int64)
 
     return read
 
@@ -53,7 +60,13 @@ def binary(labels: int) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]
 
 
 def pickled_names(key: str) -> Callable[[bytes, str], Sequence[str]]:
-    return lambda content, path: restricted_load(content, path)[key]
+    def read(content: bytes, path: str) -> Sequence[str]:
+        names = restricted_load(content, path)[key]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{path}: its {key} is not a list of names")
+        return names
+
+    return read
 
 
 def text_names(content: bytes, path: str) -> Sequence[str]:
@@ -151,6 +164,8 @@ class Batches:
                 for member in archive:
                     file = PurePosixPath(member.name).name
                     if file in files and member.isfile():
+                        if member.size > LARGEST:
+                            raise ValueError(f"{self.place} is damaged: {file} is too large")
                         content = archive.extractfile(member)
                         assert content is not None  # None only for what is not a file
                         found[file] = content.read()
@@ -187,9 +202,10 @@ def open_cifar(batches: Batches, name: str, *, test: bool = False) -> ImageArray
         planes = np.concatenate([planes for planes, _ in parts])
         images = np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
         labels = np.concatenate([labels for _, labels in parts]).astype(np.int64)
-        names = tuple(str(name) for name in layout.read_names(meta, f"{place / layout.names}"))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        names = tuple(layout.read_names(meta, f"{place / layout.names}"))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(f"{place} does not hold the published {name} batches: {error}") from None
-    if len(images) != len(labels) or images.dtype != np.uint8 or labels.max() >= len(names):
+    fits = len(images) == len(labels) > 0 and images.dtype == np.uint8
+    if not fits or labels.min() < 0 or labels.max() >= len(names):
         raise ValueError(f"{place}: the images and labels of {name} do not fit together")
     return ImageArrays(images, labels, names)

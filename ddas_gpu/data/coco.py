@@ -10,8 +10,8 @@ How the annotations are read:
 
 from __future__ import annotations
 
-import json
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from ddas_gpu.data.decoding import DAMAGED
+from ddas_gpu.data.decoding import DAMAGED, open_image, words
 from ddas_gpu.data.sources import checksum_of
+from ddas_gpu.schema import check, read_json, short
 
 LAYOUT = (
     "annotations/instances_train2017.json and train2017/ with the images it names "
@@ -49,14 +50,14 @@ class Annotated:
     def read(self) -> np.ndarray:
         """Return the image, uint8 (H, W, 3) RGB, at the size that its boxes refer to."""
         try:
-            with Image.open(self.file) as file:
-                image = file
+            with open_image(self.file) as file:
+                image: Image.Image = file
                 if file.size != (self.width, self.height):  # annotated as cameras meant it?
                     image = ImageOps.exif_transpose(file)
                 image = image.convert("RGB")
         except DAMAGED as error:
             raise ValueError(
-                f"cannot read the image {self.file} ({error}): replace it or take it out of "
+                f"cannot read the image {self.file} ({words(error)}): replace it or take it out of "
                 "the annotations"
             ) from None
         if image.size != (self.width, self.height):
@@ -123,10 +124,11 @@ def open_coco(root: Path, split: str = "train2017") -> Coco:
             raise ValueError(f"no COCO at {root}: {needed} is missing; it must hold {LAYOUT}")
     images, annotations, categories = _read(path)
     kinds = {category["id"]: category["name"] for category in categories}
-    label_of = {kind: label for label, kind in enumerate(sorted(kinds))}
+    order = sorted(kinds, key=_rank)
+    label_of = {kind: label for label, kind in enumerate(order)}
     rows: dict[Any, list[tuple]] = {image["id"]: [] for image in images}
     for annotation in annotations:
-        where = f"{path}: annotation {annotation.get('id')}"
+        where = f"{path}: annotation {short(annotation.get('id'))}"
         if annotation["image_id"] not in rows:
             raise ValueError(
                 f"{where} is of image {annotation['image_id']}, which is not among its images"
@@ -139,7 +141,7 @@ def open_coco(root: Path, split: str = "train2017") -> Coco:
         rows[annotation["image_id"]].append(_row(annotation, label_of, where))
     present = {file.name for file in folder.iterdir()}
     found = []
-    for image in sorted(images, key=lambda image: image["id"]):
+    for image in sorted(images, key=lambda image: _rank(image["id"])):
         if image["file_name"] not in present:
             raise ValueError(f"{path} names the image {image['file_name']}, not in {folder}")
         size = _size(image, f"{path}: image {image['file_name']}")
@@ -147,53 +149,46 @@ def open_coco(root: Path, split: str = "train2017") -> Coco:
         found.append(replace(made, id=image["id"] if isinstance(image["id"], int) else None))
     if not found:
         raise ValueError(f"{path} has no images")
-    ordered = sorted(kinds)
-    numbers = tuple(ordered) if all(isinstance(kind, int) for kind in ordered) else ()
-    return Coco(found, tuple(str(kinds[kind]) for kind in ordered), numbers)
+    numbers = tuple(order) if all(isinstance(kind, int) for kind in order) else ()
+    return Coco(found, tuple(str(kinds[kind]) for kind in order), numbers)
 
 
-# The keys that each part of the file must have.
-_NEEDED = {
-    "images": ("id", "file_name", "width", "height"),
-    "annotations": ("image_id", "category_id", "bbox"),
-    "categories": ("id", "name"),
+_ID = int | str
+SCHEMA = {
+    "images": [{"id": _ID, "file_name": str, "width": float, "height": float}],
+    "annotations": [{"image_id": _ID, "category_id": _ID, "area?": float, "iscrowd?": int | bool}],
+    "categories": [{"id": _ID, "name": _ID}],
 }
 
 
 def _read(path: Path) -> tuple[list[dict], list[dict], list[dict]]:
+    content = read_json(path)
     try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    parts: list[list[dict]] = []
-    for part, keys in _NEEDED.items():
-        entries = content.get(part) if isinstance(content, dict) else None
-        if not isinstance(entries, list):
-            raise ValueError(
-                f"{path} is not in COCO's format of instances: it has no list {part!r}"
-            )
-        for entry in entries:
-            missing = [k for k in keys if not isinstance(entry, dict) or k not in entry]
-            if missing:
-                raise ValueError(
-                    f"{path} is not in COCO's format of instances: one of its {part} has no "
-                    f"{missing[0]!r}"
-                )
-        parts.append(entries)
-    images, annotations, categories = parts
-    return images, annotations, categories
+        check(content, SCHEMA)
+    except ValueError as error:
+        raise ValueError(f"{path} is not in COCO's format of instances: {error}") from None
+    for part in ("images", "categories"):
+        (most, count), *_ = [*Counter(e["id"] for e in content[part]).most_common(1), (None, 0)]
+        if count > 1:
+            raise ValueError(f"{path} has the id {short(most)} {count} times in its {part}")
+    return content["images"], content["annotations"], content["categories"]
+
+
+def _rank(identifier: int | str) -> tuple[bool, int | str]:
+    """Order numbers before text: the two cannot be compared."""
+    return isinstance(identifier, str), identifier
 
 
 def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tuple:
     """Return x, y, width, height, label, area, crowd."""
     try:
-        x, y, width, height = (float(number) for number in annotation["bbox"])
-    except (TypeError, ValueError):
-        x = y = width = height = float("nan")
-    if not np.isfinite([x, y, width, height]).all():
+        check(annotation.get("bbox"), tuple[float, float, float, float], "bbox")
+    except ValueError:
         raise ValueError(
-            f"{where} needs a bbox of four numbers x, y, width, height, not {annotation['bbox']!r}"
-        )
+            f"{where} needs a bbox of four numbers x, y, width, height, "
+            f"not {short(annotation.get('bbox'))}"
+        ) from None
+    x, y, width, height = (float(number) for number in annotation["bbox"])
     area = float(annotation.get("area", width * height))
     label = label_of[annotation["category_id"]]
     return x, y, width, height, label, area, bool(annotation.get("iscrowd", 0))
@@ -202,7 +197,7 @@ def _row(annotation: dict[str, Any], label_of: dict[Any, int], where: str) -> tu
 def _size(image: dict[str, Any], where: str) -> tuple[int, int]:
     """Return the height and width."""
     sides = image["height"], image["width"]
-    if not all(isinstance(side, (int, float)) and 1 <= side < 2**31 for side in sides):
+    if not all(1 <= side < 2**31 for side in sides):
         raise ValueError(
             f"{where} needs a height and a width of 1 pixel or more, "
             f"not {sides[0]!r} and {sides[1]!r}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import stat
+import struct
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +17,31 @@ from ddas_gpu.data.sources import Pixels
 # The image files that are looked for in folders.
 SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"))
 
+# Pillow would also open others, whatever their file is called: an EPS starts Ghostscript.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+
 # What Pillow's decoders raise for damaged files, SyntaxError among them.
-DAMAGED = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
+DAMAGED = (
+    *(OSError, SyntaxError, ValueError, EOFError, TypeError, LookupError, OverflowError),
+    *(MemoryError, struct.error, zlib.error, Image.DecompressionBombError),
+)
+
+
+def open_image(path: Path) -> Image.Image:
+    """Open an image of a known format; raise one of DAMAGED for anything else."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # opening a named pipe would wait for a writer
+        raise OSError("not a regular file")
+    if found.st_size == 0:
+        raise OSError("the file is empty")
+    return Image.open(path, formats=FORMATS)
+
+
+def words(error: Exception) -> str:
+    """Return the reason without the path, which some of Pillow's messages repeat."""
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not an image"
+    return str(error) or type(error).__name__
 
 
 def read_image(path: Path, shortest: int | None = None) -> np.ndarray:
@@ -24,11 +50,12 @@ def read_image(path: Path, shortest: int | None = None) -> np.ndarray:
     shortest: reduce a shorter side of more pixels to this many, to bound the memory.
     """
     try:
-        with Image.open(path) as file:
+        with open_image(path) as file:
             image = ImageOps.exif_transpose(file).convert("RGB")
     except DAMAGED as error:
         raise ValueError(
-            f"cannot read the image {path} ({error}): replace it or take it out of the folder"
+            f"cannot read the image {path} ({words(error)}): replace it or take it out of the "
+            "folder"
         ) from None
     if shortest is not None and min(image.size) > shortest:
         factor = shortest / min(image.size)

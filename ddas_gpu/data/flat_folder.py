@@ -74,10 +74,10 @@ def _devkit_numbers(path: Path, class_names: tuple[str, ...]) -> dict[str, int]:
     """Return {devkit's number: class}."""
     if not path.is_file():
         raise ValueError(f"the labels of the devkit need its {META}, which is not at {path}")
-    content = read_mat(path, f"the devkit's {META}", squeeze_me=True)
+    content = read_mat(path, f"the devkit's {META}", ("synsets",))
     try:
-        synsets = content["synsets"]
-        numbers = {str(row["WNID"]): str(int(row["ILSVRC2012_ID"])) for row in synsets}
-    except (KeyError, ValueError, TypeError, IndexError) as error:
+        rows = content["synsets"]
+        numbers = {str(row["WNID"]): str(int(row["ILSVRC2012_ID"].item())) for row in rows}
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path} is not the devkit's {META}: {error}") from None
     return {numbers[name]: place for place, name in enumerate(class_names) if name in numbers}

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
-from ddas_gpu.data.decoding import DAMAGED
+from ddas_gpu.data.dali_check import find_dali_problem
+from ddas_gpu.data.decoding import DAMAGED, open_image, words
 from ddas_gpu.data.folder import open_folder
+from ddas_gpu.errors import printable
 
 MOST_NAMED = 10
 NOT_IN_DALI = frozenset(("GIF",))  # of the formats that Pillow knows and people train with
@@ -26,7 +26,7 @@ class BadImage:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.reason})"
+        return printable(f"{self.path} ({self.reason})")
 
 
 def scan_images(
@@ -58,21 +58,17 @@ def scan_files(
 def find_problem(path: Path) -> str | None:
     """Return why DALI cannot decode the image to the last row; None if it can."""
     try:
-        if path.stat().st_size == 0:
-            return "the file is empty"
-        with Image.open(path) as image:
+        with open_image(path) as image:
             if image.format in NOT_IN_DALI:
                 return f"a {image.format}, which DALI does not read"
             # At an eighth of the size every byte of a JPEG is still read, in half the time.
             image.draft("RGB", (image.width // 8, image.height // 8))
             image.load()
+            return find_dali_problem(path, image.format)
     except FileNotFoundError:
         return "the file is gone"
-    except Image.UnidentifiedImageError:
-        return "not an image"
     except DAMAGED as error:
-        return str(error) or type(error).__name__
-    return None
+        return words(error)
 
 
 def describe(bad: Sequence[BadImage]) -> str:

@@ -41,13 +41,14 @@ def read_digits(root: Path, name: str) -> ImageArrays:
     path = root / name
     if not path.is_file():
         raise ValueError(f"{root} has no {name}: download it from the SVHN page into that folder")
-    content = read_mat(path, WHAT, variable_names=("X", "y"))
-    missing = [variable for variable in ("X", "y") if variable not in content]
-    if missing:
-        raise ValueError(f"{path} is not {WHAT}: it has no {missing[0]}")
-    pixels, labels = content["X"], content["y"].reshape(-1)
+    content = read_mat(path, WHAT, ("X", "y"))
+    pixels, labels = content["X"], content["y"]
+    if not isinstance(pixels, np.ndarray) or not isinstance(labels, np.ndarray):
+        raise ValueError(f"{path} is not {WHAT}: they are no arrays")
     expected = pixels.ndim == 4 and pixels.shape[:3] == (32, 32, 3) and pixels.dtype == np.uint8
-    if not expected or pixels.shape[3] != len(labels):
+    if not expected or pixels.shape[3] != labels.size or not labels.size:
         raise ValueError(f"{path} holds {pixels.dtype} {pixels.shape}, not 32 × 32 RGB digits")
+    if not np.isin(labels, range(11)).all():
+        raise ValueError(f"{path} is not {WHAT}: a label is not a digit")
     images = np.ascontiguousarray(pixels.transpose(3, 0, 1, 2))
-    return ImageArrays(images, labels.astype(np.int64) % 10, tuple("0123456789"))
+    return ImageArrays(images, labels.reshape(-1).astype(np.int64) % 10, tuple("0123456789"))

@@ -12,11 +12,14 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from ddas_gpu.files import write_atomically
 from ddas_gpu.ops import kernel_sources
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Inputs, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
+
+NO_MEMORY = "too little memory for the spare copies of the images"
 
 _threads = 0  # 0: the number of cores of this process
 
@@ -39,7 +42,7 @@ def get_num_threads() -> int:
 
 def run(pictures: Records, chains: Chains, source: int, target: int) -> None:
     """Run the chain of every picture (records.PICTURE) between the addresses of two batches."""
-    library().ddas_augment(
+    failed = library().ddas_augment(
         pictures.address,
         chains.shares.address,
         chains.tasks.address,
@@ -48,11 +51,13 @@ def run(pictures: Records, chains: Chains, source: int, target: int) -> None:
         len(pictures),
         get_num_threads(),
     )
+    if failed:
+        raise MemoryError(NO_MEMORY)
 
 
 def run_inputs(pictures: Records, chains: Chains, source: int, inputs: Inputs) -> None:
     """Run the chain of every picture, and write the input of a model."""
-    library().ddas_inputs(
+    failed = library().ddas_inputs(
         pictures.address,
         chains.shares.address,
         chains.tasks.address,
@@ -64,43 +69,82 @@ def run_inputs(pictures: Records, chains: Chains, source: int, inputs: Inputs) -
         len(pictures),
         get_num_threads(),
     )
+    if failed:
+        raise MemoryError(NO_MEMORY)
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
-    """Return the compiled target, or raise NoCompiler if it cannot be built."""
-    loaded = ctypes.CDLL(str(build()))
+    """Return the compiled target, or raise NoCompiler if there is none and it cannot be built."""
+    path = build()
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoCompiler(f"{path} cannot be loaded: {error}") from error
     pointer = ctypes.c_void_p
     loaded.ddas_augment.argtypes = (*(5 * [pointer]), ctypes.c_int64, ctypes.c_int)
-    loaded.ddas_augment.restype = None
+    loaded.ddas_augment.restype = ctypes.c_int
     numbers = (*(4 * [ctypes.c_int]), ctypes.c_int64, ctypes.c_int)
     loaded.ddas_inputs.argtypes = (*(7 * [pointer]), *numbers)
-    loaded.ddas_inputs.restype = None
+    loaded.ddas_inputs.restype = ctypes.c_int
     return loaded
 
 
 def build() -> Path:
-    """Return the shared library in the cache; compile it first if it is missing.
+    """Return the shared library in the cache; compile it first if it is missing or damaged.
 
-    Safe when many processes start at once: each compiles to its own file and renames it.
+    Safe when many processes start at once: each compiles to its own file and renames it. A library
+    in the cache needs no compiler.
     """
-    wanted = os.environ.get("CXX") or "c++"
-    compiler = shutil.which(wanted)
-    if compiler is None:
-        raise NoCompiler(f"the C++ compiler {wanted!r} was not found")
-    parts = (FLAGS, DEFINITIONS, compiler, _cpu(), kernel_sources.digest(".cpp", ".h"))
+    name = os.environ.get("CXX") or "c++"
+    parts = (FLAGS, DEFINITIONS, name, _cpu(), kernel_sources.digest(".cpp", ".h"))
     key = hashlib.sha256(repr(parts).encode())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
-    if not target.exists():
+    if not _is_whole(target):
+        compiler = shutil.which(name)
+        if compiler is None:
+            raise NoCompiler(f"the C++ compiler {name!r} was not found")
+        built = _compiled(compiler)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent) as work:
-                built = Path(work, target.name)
-                _compile(compiler, str(kernel_sources.folder() / "cpu.cpp"), built)
-                os.replace(built, target)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_foreign(target.parent)
+            # Loaders skip what comes after the sections of a library.
+            write_atomically(target, built + hashlib.sha256(built).digest())
         except OSError as error:
             raise NoCompiler(f"the cache {target.parent} cannot be written: {error}") from error
     return target
+
+
+def _is_whole(target: Path) -> bool:
+    """Return whether a library is there, to be trusted, and not damaged.
+
+    Loading a truncated library ends the process.
+    """
+    try:
+        _refuse_foreign(target.parent)
+        _refuse_foreign(target)
+        content = target.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(content[:-32]).digest() == content[-32:]
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Raise a ValueError if another user could have written `path`: its code would run here."""
+    found = path.stat()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise ValueError(
+            f"the kernels' cache {path} can be written by other users, and what is in it is run: "
+            "make it your own with mode 700, or set DDAS_CACHE to another folder"
+        )
+
+
+def _compiled(compiler: str) -> bytes:
+    """Return the content of the shared library."""
+    with tempfile.TemporaryDirectory() as work:
+        built = Path(work, "cpu.so")
+        _compile(compiler, str(kernel_sources.folder() / "cpu.cpp"), built)
+        return built.read_bytes()
 
 
 def _compile(compiler: str, source: str, target: Path) -> None:
@@ -112,7 +156,7 @@ def _compile(compiler: str, source: str, target: Path) -> None:
 
 def cache_folder() -> Path:
     """Return $DDAS_CACHE, else ddas_gpu in the user's cache folder."""
-    if "DDAS_CACHE" in os.environ:
+    if os.environ.get("DDAS_CACHE"):
         return Path(os.environ["DDAS_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddas_gpu"
 

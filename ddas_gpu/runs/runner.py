@@ -123,4 +123,13 @@ def restore(job: Job, folder: RunFolder, images: list[int]) -> None:
         raise ValueError(
             f"the run in {folder.path} was started with other images than there are now"
         )
-    job.load_state_dict(state[job.name])
+    try:
+        job.load_state_dict(state[job.name])
+        steps = job.steps
+        if type(steps) is not int or not 0 <= steps <= job.total_steps:
+            raise ValueError(f"it is of step {steps!r}")
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the checkpoint in {folder.path} is not one of this {job.name}: {reason}"
+        ) from None

@@ -12,12 +12,10 @@ import numpy as np
 from ddas_gpu.distributed.agreement import digest, require_same
 from ddas_gpu.distributed.ranks import in_touch
 from ddas_gpu.runs.job import Files, Metrics
-from ddas_gpu.runs.run_folder import POLICY, SAMPLES, archive
+from ddas_gpu.runs.run_folder import POLICY, SAMPLES, SPLIT, archive
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.verdict import verdict
 from ddas_gpu.space import SearchSpace
-
-SPLIT = "split.json"
 
 
 class SearchJob:

@@ -53,7 +53,10 @@ def run(settings: TrainSettings) -> int:
         from ddas_gpu.train.policies import open_policy
 
         resumed = settings.run.out if settings.run.resume else None
-        schedule = open_policy(settings) if resumed is None else read_schedule(resumed)
+        if resumed is None or settings.policy.policy == "none":
+            schedule = open_policy(settings)
+        else:
+            schedule = read_schedule(resumed)
         return TrainingJob(open_training(settings, schedule, device, ranks))
 
     return run_job(PROGRAM, settings, build)

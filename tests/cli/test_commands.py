@@ -17,7 +17,7 @@ from PIL import Image
 from search_commands import search
 from train_commands import train
 
-from ddas_gpu.runs.run_folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder, sealed, unsealed
 
 EXTRAS = {"search": (), "train": ("--moving-average", 0.9, "--label-smoothing", 0.1)}
 
@@ -151,15 +151,49 @@ def test_signals_finish_the_step_and_say_how_to_go_on(
     assert command.results(tmp_path / "run") == command.results(whole)
 
 
-def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch):
+def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch, capsys):
     def twice():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
     command.at_step(monkeypatch, 5, twice)
     assert command(*command.tiny, "--out", tmp_path / "run") == 130
+    again = f"stopped at once; go on with: {command.program} --resume --out {tmp_path / 'run'}"
+    assert capsys.readouterr().err.splitlines()[-1] == again
     checkpoint = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert checkpoint[command.noun]["steps"] == 4
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("place", ["report", "resume"])
+def test_ctrl_c_outside_the_steps_says_what_is_there(
+    command, whole, tmp_path, monkeypatch, capsys, place
+):
+    flags = (*command.tiny, "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        if place == "report":
+            patch.setattr("ddas_gpu.report.writing.write_report", interrupt)
+            assert command(*flags) == 130
+        else:
+            command.at_step(patch, 5, die)
+            with pytest.raises(Killed):
+                command(*flags)
+            patch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
+            assert command("--resume", "--out", tmp_path / "run") == 130
+    again = f"stopped at once; go on with: {command.program} --resume --out {tmp_path / 'run'}"
+    assert capsys.readouterr().err.splitlines()[-1] == again
+    assert command("--resume", "--out", tmp_path / "run") == 0
+    assert command.results(tmp_path / "run") == command.results(whole)
+
+
+def test_ctrl_c_before_there_is_a_folder(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
+    assert command(*command.tiny, "--out", tmp_path / "run") == 130
+    assert capsys.readouterr().err.endswith("stopped before it began: nothing was changed\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -215,6 +249,35 @@ def test_resume_refuses_other_images(command, tmp_path, capsys, monkeypatch):
         image.rename(image.with_name(f"other-{image.name}"))
     assert command("--resume", "--out", tmp_path / "run") == 2
     assert "other images" in capsys.readouterr().err
+
+
+MODEL = """
+from pathlib import Path
+Path({mark!r}).touch()
+from ddas_gpu.models.small import SmallResNet as build
+"""
+
+
+def test_resume_imports_no_module_that_only_the_folder_names(
+    command, tmp_path, monkeypatch, capsys
+):
+    """The folder may be somebody else's."""
+    mark = tmp_path / "imported"
+    (tmp_path / "strangers_model.py").write_text(MODEL.format(mark=str(mark)))
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ("--model", "strangers_model:build")
+    with monkeypatch.context() as patch:
+        command.at_step(patch, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert command(*command.tiny, *flags, "--out", tmp_path / "run") == 143
+    again = f"--resume --out {tmp_path / 'run'} --model strangers_model:build"
+    assert again in capsys.readouterr().err
+    mark.unlink()
+    sys.modules.pop("strangers_model")
+    told = refused_resume(command, tmp_path / "run", capsys)
+    assert "imports its model: if you trust it, add --model strangers_model:build" in told
+    assert not mark.exists()
+    assert command("--resume", "--out", tmp_path / "run", *flags) == 0
+    sys.modules.pop("strangers_model")
 
 
 def test_two_processes_do_not_share_a_run(command, whole, capsys):
@@ -343,10 +406,19 @@ def test_damaged_checkpoints_and_metrics_are_refused(command, whole, cut_run, ca
         checkpoint.write_bytes(bad)
         told = refused_resume(command, cut_run, capsys)
         assert "is not a checkpoint of this program" in told
-    torch.save({"version": 99}, checkpoint)
+    checkpoint.write_bytes(sealed({"version": 99}))
     assert "is of version 99" in refused_resume(command, cut_run, capsys)
-    torch.save({"version": 1, "other": {}}, checkpoint)
+    checkpoint.write_bytes(sealed({"other": {}}))
     assert f"is not one of a {command.noun}" in refused_resume(command, cut_run, capsys)
+    content = unsealed(state, checkpoint)
+    own = content[command.noun]
+    others = [{}, [], 1, own | {"model": {}}, own | {"steps": 2.5}, own | {"steps": 10**6}]
+    # A training without a moving average has None for it.
+    others += [{k: own[k] for k in own if k != left_out} for left_out in own.keys() - {"average"}]
+    for other in others:
+        checkpoint.write_bytes(sealed(content | {command.noun: other}))
+        told = refused_resume(command, cut_run, capsys)
+        assert f"is not one of this {command.noun}: " in told
     checkpoint.write_bytes(state)
     lines.write_bytes(b"")
     assert "has 0 lines, but the checkpoint comes after" in refused_resume(command, cut_run, capsys)

@@ -247,6 +247,24 @@ def test_the_checkpoint_of_another_model(whole, capsys, tmp_path):
     assert "the checkpoint is not one of the model wrn-10-1" in capsys.readouterr().err
 
 
+def test_a_resumed_run_without_its_policy_is_refused(whole, capsys, tmp_path):
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "policy.json").unlink()
+    assert train("--resume", "--out", tmp_path / "run") == 2
+    assert "policy.json is missing" in capsys.readouterr().err
+
+
+def test_a_run_that_augments_nothing_is_resumed(tmp_path, monkeypatch):
+    flags = (*TINY, "--policy", "none")
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, die)
+        with pytest.raises(Killed):
+            train(*flags, "--out", tmp_path / "run")
+    assert train("--resume", "--out", tmp_path / "run") == 0
+    assert train(*flags, "--out", tmp_path / "whole") == 0
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+
+
 def test_a_resumed_run_keeps_its_policy(whole, capsys):
     assert train("--resume", "--out", whole, "--policy", "none") == 2
     assert "was started with --policy uniform, not none" in capsys.readouterr().err

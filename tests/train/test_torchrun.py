@@ -11,6 +11,8 @@ from commands import metrics
 from torchrun_commands import run, said
 from train_commands import results, train
 
+from ddas_gpu.runs.run_folder import sealed, unsealed
+
 # 4 steps an epoch, 8 in all, on two ranks.
 TINY = (
     *"--epochs 2 --train-share 0.03 --test-share 0.05 --batch-size 4 --test-batch-size 10".split(),
@@ -55,9 +57,10 @@ def test_one_process_goes_on_where_two_ranks_stopped(whole, tmp_path, monkeypatc
     folder.mkdir()
     for file in whole[0].iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    checkpoint = torch.load(folder / "checkpoint.pt", weights_only=True)
+    path = folder / "checkpoint.pt"
+    checkpoint = unsealed(path.read_bytes(), path)
     checkpoint["training"]["steps"] = 4
-    torch.save(checkpoint, folder / "checkpoint.pt")
-    assert train("--resume", "--out", folder) == 0
+    path.write_bytes(sealed(checkpoint))
+    assert train("--resume", "--out", folder, "--model", "mortal_model:build") == 0
     assert [line["step"] for line in metrics(folder)] == [4, 8]
     assert {line["images"] for line in metrics(folder)} == {4 * 8}
