@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from ddas_gpu.cli.rules import check_rules, flag
-from ddas_gpu.data.catalog import CATALOG, find_data
+from ddas_gpu.data.catalog import CATALOG, CUSTOM, find_data
 from ddas_gpu.schema import check
 from ddas_gpu.tasks.facts import FACTS, facts_of
 
@@ -67,7 +67,8 @@ class Settings:
         for name, value in values.items():
             if name not in kinds:
                 raise ValueError(f"unknown setting {name!r}")
-            check(value, kinds[name], name)
+            if (name, value) != ("data", CUSTOM.name):  # which is no choice of a command
+                check(value, kinds[name], name)
             if isinstance(value, str) and Path in (kinds[name], *get_args(kinds[name])):
                 value = Path(value)
             read[name] = tuple(value) if isinstance(value, list) else value

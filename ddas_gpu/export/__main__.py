@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def export(options: Export) -> Path:
     """Write the file and return its path."""
-    from ddas_gpu.export.files import exported, recorded_versions
+    from ddas_gpu.export.standalone import exported, recorded_versions
     from ddas_gpu.files import write_atomically
     from ddas_gpu.policy import PolicySchedule
 

@@ -11,7 +11,7 @@ import pytest
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.__main__ import main
-from ddas_gpu.export.files import TARGETS
+from ddas_gpu.export.standalone import TARGETS
 
 
 @pytest.fixture

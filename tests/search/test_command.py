@@ -151,7 +151,7 @@ def test_pickle_that_wants_to_run_code(capsys, tmp_path):
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "batches.meta"):
         (root / name).write_bytes(pickle.dumps(print))
     told = refused(capsys, tmp_path, "--data", "cifar10", "--root", root)
-    assert "data_batch_1 is not a pickle of plain NumPy data" in told
+    assert "does not hold the published cifar10 batches" in told
 
 
 SPACES = {

@@ -171,7 +171,7 @@ POLICIES = {
     "another version": ({"version": 2}, "a policy of version 2"),
     "another K": ({"p_o": [[0.2, 0.3, 0.5]]}, "a space of 2 candidates"),
     "another op": ({"space": {"candidates": [["Twist"]]}}, "unknown op 'Twist'"),
-    "not a number": ({"p_tp": [float("nan")]}, "not a finite number"),
+    "not a number": ({"p_tp": [float("nan")]}, "a finite number"),
     "not a distribution": ({"p_o": [[0.2, 0.3]]}, "sums to 0.5"),
 }
 

@@ -18,7 +18,7 @@ from export_bounds import within
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.differences import EXACT
-from ddas_gpu.export.files import TARGETS, exported, plain
+from ddas_gpu.export.standalone import TARGETS, exported, plain
 from ddas_gpu.ops import OPS, augment
 from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.table import PixelScale
