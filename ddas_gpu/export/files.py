@@ -252,7 +252,8 @@ def _head(
         "need.",
         "",
         f"It needs {target.needs}. `Policy(epochs)` replays the {len(schedule)} entries of the "
-        "schedule, stretched to the epochs of your training; call `set_epoch` before each epoch.",
+        "schedule, stretched to the epochs of your training; call `set_epoch` before each epoch. "
+        "The random draws are not those of ddas_gpu.",
         "",
         *_origin(schedule, versions),
         "",
