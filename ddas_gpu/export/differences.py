@@ -24,7 +24,8 @@ class Difference(NamedTuple):
         if not self.levels:
             return f"only in a border of {self.border} px, which Pillow leaves unchanged."
         border = f"; and in a border of {self.border} px, which Pillow leaves unchanged"
-        inside = f"in {100 * self.share:g} % of the pixels, by at most {self.levels} of 255"
+        inside = f"in {100 * self.share:g} % of the pixels, "
+        inside += f"by at most {self.levels} of 255" if self.levels < 255 else "taken from beside"
         return f"{inside}{border if self.border else ''}."
 
 

@@ -13,20 +13,20 @@ import json
 import re
 import textwrap
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ddas_gpu.export.differences import ALBUMENTATIONS_FILE, DALI_FILE, Difference
-from ddas_gpu.ops import table
 from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.ops.table import Op, find
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
 
 PARTS = "ddas_gpu.export.parts"
+PILLOW = ("Image", "ImageEnhance", "ImageFilter", "ImageOps")  # modules that ops may use
 WIDTH = 100
 
 
@@ -38,11 +38,10 @@ class Target:
     needs: str
     parts: tuple[str, ...]  # modules of `ddas_gpu.export.parts`
     differences: Mapping[str, Difference] = field(default_factory=dict)
-    # Ops that the last part defines itself; the others are Pillow functions.
-    own: frozenset[str] = frozenset()
+    # Whether the last part defines an op itself; the others are Pillow functions.
+    own: Callable[[Op], bool] = lambda op: False
 
 
-MOVES = frozenset(op.name for op in table.OPS.values() if op.matrix is not None)
 TARGETS = {
     "pillow": Target(
         title="Pillow and numpy",
@@ -59,14 +58,14 @@ TARGETS = {
         needs="Albumentations 2, Pillow and numpy",
         parts=("schedule", "pillow_ops", "albumentations_policy"),
         differences=ALBUMENTATIONS_FILE,
-        own=MOVES,
+        own=lambda op: op.matrix is not None,
     ),
     "dali": Target(
         title="NVIDIA DALI",
         needs="DALI 1.44 or later, and numpy",
         parts=("schedule", "dali_policy"),
         differences=DALI_FILE,
-        own=frozenset(table.OPS),
+        own=lambda op: True,
     ),
 }
 
@@ -81,12 +80,13 @@ def exported(schedule: PolicySchedule, target: str, versions: Mapping[str, Any])
     chosen = TARGETS[target]
     ops = _ops_of(schedule.space)
     _check_complete(chosen, ops)
-    functions = _functions([op for op in ops if op.name not in chosen.own])
+    pillow_ops = [op for op in ops if not chosen.own(op)]
+    functions = _functions(pillow_ops)
     sources = [_source(part) for part in chosen.parts]
     parsed = [ast.parse(source) for source in sources]
     imports = {line for tree in parsed for line in _imports(tree)} | {"from typing import Any"}
     if functions:
-        imports.add("from PIL import Image, ImageEnhance, ImageFilter, ImageOps")
+        imports.add(f"from PIL import {', '.join(PILLOW)}")
         imports.discard("from PIL import Image")
     start = [
         _head(schedule, chosen, ops, versions),
@@ -96,7 +96,7 @@ def exported(schedule: PolicySchedule, target: str, versions: Mapping[str, Any])
     ]
     code = [
         *functions,
-        *_op_table([op for op in ops if op.name not in chosen.own]),
+        *_op_table(pillow_ops),
         *(_body(source, tree) for source, tree in zip(sources, parsed, strict=True)),
         _numbers(schedule),  # last: a reader sees the code first
     ]
@@ -118,7 +118,7 @@ def _check_complete(target: Target, ops: list[Op]) -> None:
     """Raise a ValueError if a target with its own ops lacks one: an op that a user has added."""
     source = _source(target.parts[-1])
     for op in ops:
-        if op.name in target.own and f'"{op.name}": ' not in source:
+        if target.own(op) and f'"{op.name}": ' not in source:
             raise ValueError(f"the export to {target.title} does not have the op {op.name}")
 
 
@@ -171,23 +171,24 @@ def _functions(ops: list[Op]) -> list[str]:
     """Return the sources of the ops' Pillow functions, and of what those call."""
     found: dict[str, str] = {}
     for op in ops:
-        source = _undecorated(op.pillow)
-        for name in sorted({n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}):
-            _add_helper(name, getattr(inspect.getmodule(op.pillow), name, None), found)
-        found[op.name] = source
+        _add_function(op.pillow, found)
     return list(found.values())
 
 
-def _add_helper(name: str, value: object, found: dict[str, str]) -> None:
-    """Add a function, or the alias of a type, that is defined beside the ops."""
-    if isinstance(value, types.FunctionType) and value.__module__ == table.__name__:
-        source = _undecorated(value)
-        for used in sorted({n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}):
-            if used != name and used not in found:
-                _add_helper(used, getattr(table, used, None), found)
-        found.setdefault(name, source)
-    elif isinstance(value, types.GenericAlias):
-        found.setdefault(name, f"{name} = {value!r}")
+def _add_function(function: Any, found: dict[str, str]) -> None:
+    """Add a function after those of its own module that it calls, and the types it names."""
+    source = _undecorated(function)
+    for name in sorted({n.id for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Name)}):
+        value = function.__globals__.get(name)
+        if name in found or name == function.__name__ or name in PILLOW or value is None:
+            continue
+        if isinstance(value, types.GenericAlias):
+            found[name] = f"{name} = {value!r}"
+        elif getattr(value, "__module__", None) == function.__module__ and callable(value):
+            _add_function(value, found)
+        else:
+            raise ValueError(f"{function.__name__} cannot be exported, because it uses {name}")
+    found[function.__name__] = source
 
 
 def _undecorated(function: Any) -> str:
@@ -251,7 +252,8 @@ def _head(
         "need.",
         "",
         f"It needs {target.needs}. `Policy(epochs)` replays the {len(schedule)} entries of the "
-        "schedule, stretched to the epochs of your training; call `set_epoch` before each epoch.",
+        "schedule, stretched to the epochs of your training; call `set_epoch` before each epoch. "
+        "The random draws are not those of ddas_gpu.",
         "",
         *_origin(schedule, versions),
         "",

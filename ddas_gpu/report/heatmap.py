@@ -85,9 +85,14 @@ def _cells(row: np.ndarray, y: int, limit: float) -> list[Html]:
 
 def _epoch_axis(epochs: int) -> list[Html]:
     step = round_step(epochs, most=8)
-    marks = [1, *range(step, epochs + 1, step)] if step > 1 else list(range(1, epochs + 1))
+    marks = [1, *(mark for mark in range(step, epochs + 1, step) if mark - 1 > step / 2)]
     ticks = [
-        el("span", mark, class_="tick x", style=f"left:{100 * (mark - 0.5) / epochs:.4g}%")
+        el(
+            "span",
+            mark,
+            class_="tick x" if mark in (1, marks[-1]) else "tick x minor",
+            style=f"left:{100 * (mark - 0.5) / epochs:.4g}%",
+        )
         for mark in marks
     ]
     return [
@@ -122,7 +127,7 @@ def op_strips(schedule: PolicySchedule) -> Html:
         el(
             "span",
             f"×{m:g}" if m >= 1 else f"÷{1 / m:g}",
-            class_="tick x",
+            class_="tick x" if m in (1 / limit, 1.0, limit) else "tick x minor",
             style=f"left:{_at(m, limit):.4g}%",
         )
         for m in marks
@@ -131,7 +136,7 @@ def op_strips(schedule: PolicySchedule) -> Html:
     head = el(
         "tr",
         el("th", "op", scope="col"),
-        el("th", "← less · more likely →", scope="col"),
+        el("th", "← less · more →", scope="col"),
         el("th", "mean", scope="col"),
     )
     return el(

@@ -74,7 +74,11 @@ def next_steps(run: Run) -> Html:
         ],
         None if has_boxes else _elsewhere(run),
         el("h3", "Is it better than uniform?"),
-        el("p", "Train with it and with the untrained policy, then compare.", class_="lead"),
+        el(
+            "p",
+            "Train with this policy and with the uniform one, then compare the two runs.",
+            class_="lead",
+        ),
         code(comparison(run), "Commands"),
     )
 

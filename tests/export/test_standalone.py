@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
 import importlib.util
 import multiprocessing
 import subprocess
@@ -15,6 +16,7 @@ import exported_ops
 import numpy as np
 import pytest
 from export_bounds import within
+from PIL import Image
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.differences import EXACT
@@ -308,3 +310,35 @@ def test_boxes_are_refused():
         exported(uniform(SearchSpace.preset("coco")), "pillow", {})
     with pytest.raises(ValueError, match="unknown target 'jax'"):
         exported(uniform(SearchSpace.preset("cifar")), "jax", {})
+
+
+NOT_EXPORTED = 3
+
+
+def doubled(image: Image.Image) -> Image.Image:
+    return image.point([min(255, 2 * value) for value in range(256)] * 3)
+
+
+def Doubled(image: Image.Image) -> Image.Image:
+    return doubled(image)
+
+
+def Shifted(image: Image.Image) -> Image.Image:
+    return image.point([(value + NOT_EXPORTED) % 256 for value in range(256)] * 3)
+
+
+def test_an_op_of_the_user(monkeypatch, tmp_path):
+    """Its function is exported with what it calls, or refused; DALI has no such op."""
+    for function in (Doubled, Shifted):
+        declared = dataclasses.replace(OPS["Invert"], name=function.__name__, pillow=function)
+        monkeypatch.setitem(OPS, function.__name__, declared)
+    space = SearchSpace.of(["Doubled"], depth=1)
+    text = exported(uniform(space), "pillow", {})
+    names: dict = {}
+    exec(text, names)
+    image = Image.new("RGB", (2, 2), (1, 100, 200))
+    assert names["apply"](image, "Doubled", None, None).getpixel((0, 0)) == (2, 200, 255)
+    with pytest.raises(ValueError, match="DALI does not have the op Doubled"):
+        exported(uniform(space), "dali", {})
+    with pytest.raises(ValueError, match="Shifted cannot be exported, because it uses NOT_EXP"):
+        exported(uniform(SearchSpace.of(["Shifted"])), "pillow", {})
