@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: search test bench lint
+.PHONY: search test bench lint torture sanitize
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -23,6 +23,12 @@ lint: .venv/.installed-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+torture: .venv/.installed-test
+	PYTHONPATH=tests $(BIN)/python -m torture --write docs/reliability.md $(ARGS)
+
+sanitize: .venv/.installed-test
+	PYTHONPATH=tests $(BIN)/python -m torture.sanitize $(ARGS)
 
 # venv installs pip last: as long as it is missing, an interrupted setup is repeated.
 $(BIN)/pip:

@@ -89,7 +89,8 @@ class RunSettings:
     resume: bool = False
     """Continue the run in --out from its last checkpoint, with its settings."""
     seed: int = 0
-    """The same seed gives the same result; on a GPU only with --deterministic."""
+    """The same seed gives the same result, with the same number of --threads; on a GPU only with
+    --deterministic."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto is a GPU if there is one."""
     deterministic: bool = False

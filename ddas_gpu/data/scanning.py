@@ -62,7 +62,7 @@ def find_problem(path: Path) -> str | None:
             if image.format in NOT_IN_DALI:
                 return f"a {image.format}, which DALI does not read"
             # At an eighth of the size every byte of a JPEG is still read, in half the time.
-            image.draft("RGB", (image.width // 8, image.height // 8))
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
             image.load()
             return find_dali_problem(path, image.format)
     except FileNotFoundError:

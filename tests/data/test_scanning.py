@@ -31,6 +31,12 @@ def test_good_images_pass(root, imagenet_root):
     assert scan_images(imagenet_root) == []
 
 
+def test_images_of_a_few_pixels_pass(root):
+    for size in ((1, 1), (7, 30), (30, 7)):
+        Image.new("RGB", size).save(root / "cat" / f"{size[0]}-{size[1]}.jpg")
+    assert scan_images(root) == []
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "b.png"])
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.97])
 def test_truncated_images_are_found(root, name, kept):

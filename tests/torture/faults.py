@@ -62,9 +62,7 @@ class Faults:
             for _ in range(self.generator.randint(1, 4)):
                 child = self.start(out, *self.go_on(out))
                 time.sleep(self.generator.uniform(0, self.seconds))
-                number = self.generator.choice(
-                    (signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT)
-                )
+                number = self.generator.choice(SIGNALS)
                 child.kill(number)
                 end = child.wait()
                 assert "Traceback" not in end.text, end.text

@@ -72,7 +72,7 @@ def changed_json(content: Any, generator: random.Random) -> bytes:
             key = generator.choice(list(owner) if isinstance(owner, dict) else range(len(owner)))
         kind = generator.random()
         if kind < 0.7 or owner is content:
-            owner[key] = generator.choice(VALUES)
+            owner[key] = copy.deepcopy(generator.choice(VALUES))
         elif kind < 0.85:
             del owner[key]
         elif isinstance(owner, list):
