@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: search test bench lint torture sanitize
+.PHONY: search test bench docs lint torture sanitize
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -17,6 +17,10 @@ test: .venv/.installed-test
 
 bench: .venv/.installed-bench
 	$(BIN)/python -m pytest benchmarks --results benchmarks/RESULTS.md $(ARGS)
+
+# Warnings, such as a link to nowhere, are errors.
+docs: .venv/.installed-docs
+	$(BIN)/python -m mkdocs build --quiet --strict $(ARGS)
 
 lint: .venv/.installed-lint
 	$(BIN)/ruff check .

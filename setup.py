@@ -28,6 +28,8 @@ COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
 # The trainers that ddas_gpu.adapters and the examples work with; none is needed otherwise.
 TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46"]
 TENSORBOARD = ["tensorboard>=2.14"]
+# The documentation site; `make docs` builds it.
+DOCS = ["mkdocs>=1.6", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
@@ -97,7 +99,8 @@ setup(
         "torchvision": ["torchvision>=0.21"],
         "test": TEST,
         "bench": BENCH,
+        "docs": DOCS,
         "lint": LINT,
-        "dev": sorted({*TEST, *BENCH, *LINT, "build", "pre-commit"}),
+        "dev": sorted({*TEST, *BENCH, *DOCS, *LINT, "build", "pre-commit"}),
     },
 )
