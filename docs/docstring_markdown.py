@@ -32,12 +32,13 @@ def _paragraph(text: str) -> str:
     if not ENTRY.fullmatch(lines[0]):
         return text
     items: list[str] = []
+    after: list[str] = []  # sentences below the list
     for line in lines:
         entry = ENTRY.fullmatch(line)
-        if entry:
+        if entry and not after:
             items.append(f"- **{entry['names']}**: {entry['text']}")
-        elif line.startswith(" "):
+        elif not after and (line.startswith(" ") or not items[-1].endswith(".")):
             items.append(f"    {line.strip()}")
-        else:  # a sentence after the list
-            items.append(f"\n{line}" if items[-1].startswith(("-", " ")) else line)
-    return "\n".join(items)
+        else:
+            after.append(line)
+    return "\n".join([*items, *([""] if after else []), *after])

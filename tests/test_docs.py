@@ -212,6 +212,17 @@ def test_the_api_page_has_every_public_name() -> None:
             assert getattr(import_module(homes[name]), name) is getattr(module, name)
 
 
+def test_docstrings_become_lists_and_examples() -> None:
+    pytest.importorskip("griffe", reason="mkdocstrings is not installed: ddas_gpu[docs]")
+    to_markdown = runpy.run_path(str(DOCS / "docstring_markdown.py"))["to_markdown"]
+    given = "Do it.\n\nroot: a folder,\n    or files.\nmean, std: of all. The\nrest.\nAll is well"
+    assert to_markdown(given) == (
+        "Do it.\n\n- **root**: a folder,\n    or files.\n- **mean, std**: of all. The\n    rest."
+        "\n\nAll is well"
+    )
+    assert to_markdown(">>> 1\n1") == "```pycon\n>>> 1\n1\n```"
+
+
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: ddas_gpu[docs]")
     pytest.importorskip("material", reason="mkdocs-material is not installed: ddas_gpu[docs]")
