@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,7 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if first in COMMANDS:
-        return import_module(COMMANDS[first][0]).main(rest)
+        try:
+            return import_module(COMMANDS[first][0]).main(rest)
+        except KeyboardInterrupt:  # while importing; later the command itself answers
+            print("stopped before it began: nothing was changed", file=sys.stderr)
+            return 128 + signal.SIGINT
     if first in ("-h", "--help"):
         print(usage())
         return 0

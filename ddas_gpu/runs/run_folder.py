@@ -88,7 +88,9 @@ def unsealed(content: bytes, path: Path) -> dict[str, Any]:
     """Return what `sealed` was given, or raise a ValueError that names `path`."""
     body, comment = content[:-SEAL_BYTES], content[2 - SEAL_BYTES :]
     if not comment.startswith(SEAL):
-        raise ValueError(f"{path} is not a checkpoint of this program: it has no checksum")
+        raise ValueError(
+            f"{path} is not a checkpoint of this program: it has no checksum (0.2.0 wrote none)"
+        )
     if comment != SEAL + hashlib.sha256(body).hexdigest().encode():
         raise ValueError(f"{path} is damaged: its content does not match its checksum")
     try:

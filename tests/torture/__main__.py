@@ -1,6 +1,6 @@
 """`make torture`: attack runs and readers, and write the counts into docs/reliability.md.
 
-PYTHONPATH=tests python -m torture [--seed N] [--share S] [--write FILE]
+PYTHONPATH=tests python -m torture [--seed N] [--runs SHARE] [--inputs SHARE] [--write FILE]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from train_commands import train
 MARK = "<!-- figures: written by `make torture` -->\n"
 
 
-def attack(folder: Path, seed: int, share: float) -> list[str]:
+def attack(folder: Path, seed: int, runs: float, inputs: float) -> list[str]:
     """Return the lines of the table."""
     lines = ["| attack | count | outcome |", "| --- | ---: | --- |"]
 
@@ -33,23 +33,23 @@ def attack(folder: Path, seed: int, share: float) -> list[str]:
     same = "all end with the bytes of an undisturbed run"
     for command, kills in ((search, 100), (train, 50)):
         faults = Faults(command, folder / command.name, random.Random(seed))
-        counts = faults.killed(max(1, round(share * kills)))
+        counts = faults.killed(max(1, round(runs * kills)))
         early = f"{counts['before config.json']} before the run existed"
         add(
             f"{command.name}: kills at random moments",
             counts["kills"],
             f"{counts['runs']} runs, {early}; {same}",
         )
-        counts = faults.out_of_space(max(1, round(share * 30)))
+        counts = faults.out_of_space(max(1, round(runs * 30)))
         add(f"{command.name}: no space in a file", counts["runs"], f"one sentence each; {same}")
-        counts = faults.rivals(max(1, round(share * 10)))
+        counts = faults.rivals(max(1, round(runs * 10)))
         add(
             f"{command.name}: starts of four processes on one folder",
             counts["rounds"],
             f"one runs, {counts['refused']} refused; {same}",
         )
     total: Counter[str] = Counter()
-    for name, counts in fuzz(folder / "fuzz", seed, share).items():
+    for name, counts in fuzz(folder / "fuzz", seed, inputs).items():
         add(
             f"damaged: {name}",
             counts.total(),
@@ -63,11 +63,12 @@ def attack(folder: Path, seed: int, share: float) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--share", type=float, default=1.0, help="of the full counts")
+    parser.add_argument("--runs", type=float, default=1.0, help="share of the disturbed runs")
+    parser.add_argument("--inputs", type=float, default=1.0, help="share of the damaged inputs")
     parser.add_argument("--write", type=Path, help="replace the figures in this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        lines = attack(Path(folder), options.seed, options.share)
+        lines = attack(Path(folder), options.seed, options.runs, options.inputs)
     if options.write is not None:
         head, mark, _ = options.write.read_text("utf-8").partition(MARK)
         table = "\n".join(lines)
