@@ -271,4 +271,7 @@ def require_known_options(function: Callable[..., Any], options: dict[str, Any])
     if options:
         from nvidia.dali import Pipeline
 
-        require_known(function.__name__, options, function, Pipeline.__init__)
+        from ddas_gpu.pipelines.dali_pipeline import ImagePipeline
+
+        known = (function, ImagePipeline.__init__, Pipeline.__init__)
+        require_known(function.__name__, options, *known)

@@ -60,7 +60,7 @@ def no_dali(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if DALI were not installed."""
     for name in [name for name in sys.modules if name.startswith("nvidia.dali")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("graph", "dali", "readers"):
+    for name in ("graph", "dali_pipeline", "readers"):
         monkeypatch.delitem(sys.modules, f"ddas_gpu.pipelines.{name}", raising=False)
     usual = builtins.__import__
 

@@ -115,9 +115,9 @@ def test_it_is_the_step_of_the_search(monkeypatch):
     before, seen = copy.deepcopy(model), []
     real = module.PolicyGradients
 
-    def recorded(model, loss, inputs, targets, **options):
+    def recorded(model, loss, inputs, targets, *weights, **options):
         seen.append(inputs)
-        return real(model, loss, inputs, targets, **options)
+        return real(model, loss, inputs, targets, *weights, **options)
 
     updates = []
     monkeypatch.setattr(module, "PolicyGradients", recorded)
