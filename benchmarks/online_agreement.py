@@ -3,7 +3,7 @@
     python benchmarks/online_agreement.py
 
 Rank correlations (Spearman's ρ) of the final p_o: of two offline searches with different seeds, and
-of an online search with each of them. The online searches train the same network on the same images,
+of an online search with each of them. Online searches train the same network on the same images,
 four times as long, and take one step of the search in every fourth of their steps.
 """
 
