@@ -167,7 +167,7 @@ def test_a_resumed_run_ends_in_the_same_bytes(whole, coco_root, tmp_path, monkey
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Search, "step", until_the_third)
         search(*flags, "--checkpoint-seconds", 1e-9)
-    assert search("--resume", "--out", folder) == 0
+    assert search("--resume", "--out", folder, "--model", SMALL["model"]) == 0
     assert results(folder) == results(whole)
 
 

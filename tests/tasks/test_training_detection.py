@@ -143,7 +143,7 @@ def test_a_run_cut_anywhere_resumes_to_the_same_bytes(whole, root, tmp_path, mon
         at_step(patch, cut, die)
         with pytest.raises(Killed):
             train(*FLAGS, *flags)
-    assert train("--resume", "--out", tmp_path / "run") == 0
+    assert train("--resume", "--out", tmp_path / "run", "--model", NARROW["model"]) == 0
     assert results(tmp_path / "run") == results(whole)
 
 
@@ -157,7 +157,7 @@ def test_resume_refuses_other_boxes(tmp_path, monkeypatch, capsys):
     content = json.loads(path.read_text())
     content["annotations"][0]["bbox"][0] += 1
     path.write_text(json.dumps(content))
-    assert train("--resume", "--out", tmp_path / "run") == 2
+    assert train("--resume", "--out", tmp_path / "run", "--model", NARROW["model"]) == 2
     assert "other images" in capsys.readouterr().err
 
 
