@@ -39,8 +39,8 @@ def test_small_models_with_every_method(name, size):
         ("wrn-28-10", 4),
         ("resnet-18", 32),
         ("resnet-50", 32),
-        ("resnet-101", 32),
-        ("resnet-200", 32),
+        pytest.param("resnet-101", 32, marks=pytest.mark.slow),
+        pytest.param("resnet-200", 32, marks=pytest.mark.slow),
     ],
 )
 def test_large_models(name, size):
