@@ -24,7 +24,10 @@ def starts() -> dict[int, Started]:
     return {}
 
 
-@pytest.fixture(params=[2, 4], ids=["2 ranks", "4 ranks"])
+@pytest.fixture(
+    params=[2, pytest.param(4, marks=pytest.mark.slow)],
+    ids=["2 ranks", "4 ranks"],
+)
 def started(request, starts, boxes, tmp_path_factory) -> Started:
     count = request.param
     if count not in starts:
