@@ -6,8 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from ddas_gpu.cli.groups import DataSettings
 from ddas_gpu.cli.rules import check_rules, flag
-from ddas_gpu.data.catalog import CATALOG, CUSTOM, find_data
+from ddas_gpu.data.catalog import CATALOG, CUSTOM, DataSpec, find_data
 from ddas_gpu.schema import check
 from ddas_gpu.tasks.facts import FACTS, facts_of
 
@@ -23,6 +24,13 @@ class Settings:
 
     No two groups have a flag of the same name.
     """
+
+    data: DataSettings = dataclasses.field(default_factory=DataSettings)
+
+    @property
+    def spec(self) -> DataSpec:
+        """The data set."""
+        return find_data(self.data.data)
 
     def usual(self: Own) -> Own:
         """Return the preset that the flags of this run started from."""

@@ -15,7 +15,7 @@ from ddas_gpu.cli import groups
 from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.cli.settings import Settings
-from ddas_gpu.data.catalog import CUSTOM, DataSpec, find_data
+from ddas_gpu.data.catalog import CUSTOM, find_data
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.tasks.facts import facts_of
 
@@ -88,11 +88,6 @@ class SearchSettings(Settings):
     policy: PolicySettings = field(default_factory=PolicySettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     run: RunSettings = field(default_factory=RunSettings)
-
-    @property
-    def spec(self) -> DataSpec:
-        """The data set."""
-        return find_data(self.data.data)
 
     def usual(self) -> SearchSettings:
         return preset(self.data.data, self.data.sanity_check, self.data.scale)

@@ -13,7 +13,7 @@ from ddas_gpu.cli import groups
 from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.rules import check_rules
 from ddas_gpu.cli.settings import Settings
-from ddas_gpu.data.catalog import DataSpec, find_data
+from ddas_gpu.data.catalog import find_data
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,6 @@ class TrainSettings(Settings):
     policy: PolicySettings = field(default_factory=PolicySettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     run: RunSettings = field(default_factory=RunSettings)
-
-    @property
-    def spec(self) -> DataSpec:
-        """The data set."""
-        return find_data(self.data.data)
 
     def usual(self) -> TrainSettings:
         return preset(self.data.data, scale=self.data.scale)

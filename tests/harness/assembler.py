@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+import pytest
+
 from ddas_gpu.ops.cuda import OPTIONS
 from harness.host_kernels import KERNELS
 
@@ -28,6 +30,17 @@ class Usage(NamedTuple):
     registers: int
     shared_bytes: int
     spilled_bytes: int
+
+
+def skip_unless_known(architecture: int) -> None:
+    """Skip a test where NVRTC is missing or does not compile for the architecture."""
+    nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
+    try:
+        supported = nvrtc.getSupportedArchs()
+    except RuntimeError as problem:
+        pytest.skip(f"NVRTC is not installed: {problem}")
+    if architecture not in supported:
+        pytest.skip(f"NVRTC {nvrtc.getVersion()} does not know architecture {architecture}")
 
 
 def _compile(text: str, name: str, *options: str) -> Any:

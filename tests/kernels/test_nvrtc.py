@@ -9,22 +9,23 @@ import re
 from pathlib import Path
 
 import pytest
-from harness.assembler import ARCHITECTURES, DoesNotCompile, basic_blocks, usage_of
+from harness.assembler import (
+    ARCHITECTURES,
+    DoesNotCompile,
+    basic_blocks,
+    skip_unless_known,
+    usage_of,
+)
 from harness.host_kernels import KERNELS
 
-nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
+pytest.importorskip("cupy.cuda", reason="needs CuPy")
 
 SOURCES = sorted(path.name for path in KERNELS.glob("*.cu"))
 
 
 @pytest.fixture(params=ARCHITECTURES, ids=lambda number: f"sm_{number}")
 def architecture(request: pytest.FixtureRequest) -> int:
-    try:
-        supported = nvrtc.getSupportedArchs()
-    except RuntimeError as problem:
-        pytest.skip(f"NVRTC is not installed: {problem}")
-    if request.param not in supported:
-        pytest.skip(f"NVRTC {nvrtc.getVersion()} does not know sm_{request.param}")
+    skip_unless_known(request.param)
     return request.param
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import oracle
 import pytest
 from harness import HostKernels, KernelError
+from harness.assembler import skip_unless_known
 from harness.bank import bank_on
 from harness.host_kernels import ORDERS
 from harness.ptx.bank import NAMES, bank_ptx, ptx_kernels, ptx_of
@@ -23,7 +24,7 @@ from harness.ptx.translate import translate
 from ddas_gpu import SearchSpace, augment
 from ddas_gpu.ops import OPS, PixelScale, apply_op, augment_boxes
 
-nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
+pytest.importorskip("cupy.cuda", reason="needs CuPy")
 
 ARCHITECTURES = (75, 100)
 SIZES = [(1, 1), (7, 5), (32, 32), (33, 47)]
@@ -36,12 +37,7 @@ kernels_for = cache(bank_ptx)
 
 @pytest.fixture(params=ARCHITECTURES, ids=lambda number: f"compute_{number}")
 def architecture(request: pytest.FixtureRequest) -> int:
-    try:
-        supported = nvrtc.getSupportedArchs()
-    except RuntimeError as problem:
-        pytest.skip(f"NVRTC is not installed: {problem}")
-    if request.param not in supported:
-        pytest.skip(f"NVRTC {nvrtc.getVersion()} does not know compute_{request.param}")
+    skip_unless_known(request.param)
     return request.param
 
 
@@ -181,7 +177,6 @@ def test_a_changed_instruction_is_found(pattern: str, new: str, architecture: in
 
 @pytest.mark.parametrize(("number", "run_here"), [(80, 75), (90, 75), (120, 100)])
 def test_other_architectures_get_the_same_ptx(number: int, run_here: int) -> None:
-    if number not in nvrtc.getSupportedArchs():
-        pytest.skip(f"NVRTC {nvrtc.getVersion()} does not know compute_{number}")
+    skip_unless_known(number)
     for name in NAMES:
         assert translate(ptx_of(name, number), name) == translate(ptx_of(name, run_here), name)
