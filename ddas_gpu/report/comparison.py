@@ -25,7 +25,7 @@ from ddas_gpu.report.numbers import (
     times,
 )
 from ddas_gpu.report.parts import data_table, section, settings_of
-from ddas_gpu.report.reading import RunFolder
+from ddas_gpu.report.reading import RecordedRun
 from ddas_gpu.report.run import Run
 
 
@@ -45,7 +45,7 @@ def comparison_page(runs: Sequence[Run]) -> str:
     )
 
 
-def distinct_names(runs: Sequence[RunFolder]) -> list[str]:
+def distinct_names(runs: Sequence[RecordedRun]) -> list[str]:
     """Return folder names, with as much of their paths as makes them distinct."""
     folders = [run.folder.resolve() for run in runs]
     for parts in range(1, max(len(folder.parts) for folder in folders) + 1):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ddas_gpu.report.charts import colour, stacked_bar
 from ddas_gpu.report.html import Html, el
 from ddas_gpu.report.numbers import duration, percent
-from ddas_gpu.report.reading import RunFolder
+from ddas_gpu.report.reading import RecordedRun
 
 Tile = tuple[str, str, str]  # label, number, remark
 
@@ -27,7 +27,7 @@ def tiles(entries: Sequence[Tile]) -> Html:
     return el("dl", boxes, class_="tiles")
 
 
-def settings_list(run: RunFolder) -> Html | None:
+def settings_list(run: RecordedRun) -> Html | None:
     entries = [el("div", el("dt", k), el("dd", v)) for k, v in settings_of(run).items()]
     return section("Settings", None, el("dl", entries, class_="settings")) if entries else None
 
@@ -60,7 +60,7 @@ def time_by_stage(lead: str | None, stages: dict[str, float], steps: int | None 
     )
 
 
-def settings_of(run: RunFolder) -> dict[str, str]:
+def settings_of(run: RecordedRun) -> dict[str, str]:
     """Return the settings and versions of a run as text."""
     settings = {key.replace("_", " "): _setting(value) for key, value in run.settings.items()}
     return settings | {f"version of {k}": _setting(v) for k, v in run.versions.items()}

@@ -21,7 +21,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RecordedRun:
     """What the pages show of every run."""
 
     folder: Path

@@ -14,7 +14,7 @@ import numpy as np
 
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.reading import (
-    RunFolder,
+    RecordedRun,
     flat,
     number,
     parse_object,
@@ -51,7 +51,7 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Run(RunFolder):
+class Run(RecordedRun):
     """A search."""
 
     schedule: PolicySchedule

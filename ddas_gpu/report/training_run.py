@@ -11,7 +11,7 @@ import numpy as np
 
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.reading import (
-    RunFolder,
+    RecordedRun,
     flat,
     number,
     parse_object,
@@ -25,7 +25,7 @@ NUMBERS = ("apply_probability", "images")  # besides those in the table
 
 
 @dataclass(frozen=True)
-class TrainingRun(RunFolder):
+class TrainingRun(RecordedRun):
     """A training."""
 
     words: ScoreWords
