@@ -12,8 +12,8 @@ import numpy as np
 from peers import argument_of
 
 from ddas_gpu.ops import OPS, native
-from ddas_gpu.ops.op_draws import Draws
 from ddas_gpu.ops.records import DEFINITIONS, Request, chains_for
+from ddas_gpu.streams import Draws
 
 HERE = Path(__file__).parent
 # Scalar code is close to what a GPU thread executes: one pixel or byte at a time.

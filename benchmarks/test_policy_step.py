@@ -11,8 +11,8 @@ from side_by_side import take_turns
 
 from ddas_gpu import SearchSpace
 from ddas_gpu.ops import OPS, versions
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
+from ddas_gpu.streams import draw
 
 SPACE = SearchSpace.preset("cifar")
 BATCH, POLICIES = 32, 3

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from ddas_gpu.cli.shell import keep_freed_memory
 from ddas_gpu.ops import OPS
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.search.algorithm import Search, open_search, rewards
 from ddas_gpu.search.settings import preset
+from ddas_gpu.streams import draw
 
 NOTE = (
     "ms a step. Straightforward: the published algorithm as one would write it first, with Pillow "

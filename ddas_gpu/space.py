@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, overload
 
-from ddas_gpu.ops.box_table import Reach, find_any
-from ddas_gpu.ops.table import Argument, PixelScale
+from ddas_gpu.ops.table import Argument, PixelScale, Reach, find_any
 from ddas_gpu.schema import check, read_json, short
 
 # Of a space in JSON.
@@ -33,7 +32,7 @@ class Candidate:
     level: float | None = None
 
     def __post_init__(self) -> None:
-        law = find_any(self.op).op.law
+        law = find_any(self.op).law
         if law is None and self.level is not None:
             raise ValueError(f"{self.op} has no magnitude, but was given level {self.level!r}")
         if law is not None and not _is_level(self.level):
@@ -94,7 +93,7 @@ class SearchSpace(Sequence[Candidate]):
         levels = tuple(levels)
         candidates = []
         for name in ops:
-            if find_any(name).op.law is None:
+            if find_any(name).law is None:
                 candidates.append(Candidate(name))
             elif levels:
                 candidates.extend(Candidate(name, level) for level in levels)
@@ -125,7 +124,7 @@ class SearchSpace(Sequence[Candidate]):
     def argument(self, index: int) -> Argument:
         """Return the argument of candidate `index`, before any random sign."""
         candidate = self.candidates[index]
-        law = find_any(candidate.op).op.law
+        law = find_any(candidate.op).law
         if law is None or candidate.level is None:
             return None
         return law(candidate.level, self.scale)
@@ -176,7 +175,7 @@ def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None
         found = find_any(op)
         if found.reach is not Reach.IMAGE and not has_boxes:
             raise ValueError(f"{where}: {op} needs boxes, which --data coco has")
-        moves = found.op.matrix is not None
+        moves = found.matrix is not None
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(
                 f"{where}: {op} moves pixels away from their boxes; detection has ops "

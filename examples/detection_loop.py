@@ -16,7 +16,7 @@ import ddas_gpu
 from ddas_gpu.data.coco import open_coco
 from ddas_gpu.detection import detection_loss, targets_for
 from ddas_gpu.models import build
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 
 
 def main(arguments: list[str] | None = None) -> float:

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from ddas_gpu.models.feature_pyramid import FeaturePyramid
-from ddas_gpu.models.retinanet import Head, RetinaNet
+from ddas_gpu.models.retinanet import FeaturePyramid, Head, RetinaNet
 
 WIDTHS = (16, 24, 32, 48, 64)
 

@@ -11,10 +11,10 @@ from PIL import Image
 
 from ddas_gpu.ops.box_policies import BoxStep
 from ddas_gpu.ops.declare import CUTOUT
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.ops.table import OPS, Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import draw
 
 LEVELS = range(31)
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddas_gpu import SearchSpace
-from ddas_gpu.distributed import buckets
+from ddas_gpu import SearchSpace, distributed
 from ddas_gpu.distributed.agreement import require_same, require_same_start
-from ddas_gpu.distributed.buckets import MeanGradient
-from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.distributed.ranks import MeanGradient, Ranks
 from ddas_gpu.runs import shared_folder
 from ddas_gpu.runs.run_folder import RunFolder
 from ddas_gpu.search.algorithm import Search, open_search
@@ -62,7 +60,7 @@ def flat(model: torch.nn.Module) -> np.ndarray:
 
 def searches(ranks: Ranks, coco: Path, methods: tuple[str, ...]) -> dict[str, Any]:
     """Steps on the digits by some methods, and with boxes."""
-    buckets.BUCKET_BYTES = 20_000  # so that there are several
+    distributed.ranks.BUCKET_BYTES = 20_000  # so that there are several
     found = {}
     for method in methods:
         settings = preset("digits").replace(**DIGITS, gradients=method)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ddas_gpu import Candidate, SearchSpace
 from ddas_gpu.ops import OPS, PixelScale
-from ddas_gpu.ops.box_table import BOX_OPS
+from ddas_gpu.ops.table import BOX_OPS
 from ddas_gpu.space import PRESETS, check_space
 
 RELEASED_ORDER = (

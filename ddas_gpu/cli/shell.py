@@ -75,7 +75,7 @@ def prepare(run: RunSettings, fixed_shapes: bool) -> torch.device:
     from ddas_gpu import ops
     from ddas_gpu.ops.api import tell
 
-    threads = run.threads or max(1, len(os.sched_getaffinity(0)) // torchrun.local_count())
+    threads = run.threads or torchrun.cores()
     torch.set_num_threads(threads)
     ops.set_num_threads(threads)
     set_determinism(run.deterministic, fixed_shapes)

@@ -12,10 +12,10 @@ from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check
 from ddas_gpu.doctor.machine import Machine
 from ddas_gpu.doctor.pictures import batch, photograph
 from ddas_gpu.ops import OPS, apply_op, augment, augment_boxes, native
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import steps_of
 from ddas_gpu.ops.table import Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import draw
 
 LEVELS = (0, 2, 6, 10, 14)
 SIZES = ((33, 47), (64, 64))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu.ops.box_policies import BoxStep, run_steps
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.table import Argument, find
+from ddas_gpu.streams import draw
 
 
 def apply_filled(

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddas_gpu.export.differences import ALBUMENTATIONS_FILE, DALI_FILE, Difference
-from ddas_gpu.ops.box_table import BOX_OPS
-from ddas_gpu.ops.table import Op, find
+from ddas_gpu.ops.table import BOX_OPS, Op, find
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
 

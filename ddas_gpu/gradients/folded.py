@@ -13,9 +13,9 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ddas_gpu.gradients.capture import Capture, CapturedCall
-from ddas_gpu.gradients.products import Weighting, inner
+from ddas_gpu.gradients.layer_rules import inner
 from ddas_gpu.gradients.survey import Survey
-from ddas_gpu.gradients.versions import Tensors, Versions
+from ddas_gpu.gradients.versions import Tensors, Versions, Weighting
 
 # Below this many multiplications per version's forward pass, what a pass costs is mostly the calls
 # themselves. Measured on two CPU cores; a GPU does far more per call.

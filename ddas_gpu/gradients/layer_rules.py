@@ -4,10 +4,11 @@ For such a layer, with input a, output(a; W) and output cotangent b,
 
     ∂loss/∂W · v = ⟨b, output(a; v)⟩
 
-one forward call with the direction v in the place of the weight. Rules look at calls of functions,
-not at modules: a module of the user's own that calls `F.conv2d` is covered, and so is one that is
-called several times in a pass. A function without a rule needs none: its parameters' gradients are
-kept, or computed again.
+one forward call with the direction v in the place of the weight, and an inner product.
+
+Rules look at calls of functions, not at modules: a module of the user's own that calls `F.conv2d`
+is covered, and so is one that is called several times in a pass. A function without a rule needs
+none: its parameters' gradients are kept, or computed again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
 _USUAL = ("input", "weight", "bias")
 # {function: its first arguments}: the layer's input, its weight, and perhaps a bias.
 RULES: dict[Callable[..., torch.Tensor], tuple[str, ...]] = {
@@ -58,3 +60,31 @@ def take_apart(
     tensors |= {name: options.pop(name) for name in names if name in options}
     layer = Layer(function, args[len(names) :], options)
     return layer, tensors[names[0]], tensors[names[1]], tensors.get("bias")
+
+
+def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Σ a·b, a tensor of shape ()."""
+    a, b = widened(a), widened(b)
+    if a.dtype != b.dtype:
+        common = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(common), b.to(common)
+    flat_a, flat_b = _in_memory_order(a), _in_memory_order(b)
+    if flat_a is None or flat_b is None or flat_a[0] != flat_b[0]:
+        return (a * b).sum()
+    return torch.dot(flat_a[1], flat_b[1])
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, in float32 if it has fewer bits."""
+    return tensor.float() if tensor.dtype in _LOW_PRECISION else tensor
+
+
+def _in_memory_order(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """The layout and a flat view of a dense tensor; flattening channels-last would copy it."""
+    if tensor.is_contiguous():
+        return "contiguous", tensor.view(-1)
+    if tensor.dim() in (4, 5):
+        channels_last = tensor.movedim(1, -1)
+        if channels_last.is_contiguous():
+            return "channels last", channels_last.view(-1)
+    return None

@@ -17,9 +17,9 @@ from functools import partial
 import torch
 
 from ddas_gpu.gradients.capture import Capture, CapturedCall
+from ddas_gpu.gradients.layer_rules import inner, widened
 from ddas_gpu.gradients.plan import Plan
-from ddas_gpu.gradients.products import Weighting, inner, widened
-from ddas_gpu.gradients.versions import Tensors, Versions, full_precision
+from ddas_gpu.gradients.versions import Tensors, Versions, Weighting, full_precision
 
 
 class NotAsPlanned(Exception):

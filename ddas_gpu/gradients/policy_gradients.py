@@ -10,10 +10,9 @@ from torch import nn
 from ddas_gpu.gradients.folded import CannotFold, FoldedGradients, folding_pays
 from ddas_gpu.gradients.plan import Plan, choose, free_bytes
 from ddas_gpu.gradients.planned import NotAsPlanned, PlannedGradients
-from ddas_gpu.gradients.products import Weighting
 from ddas_gpu.gradients.reference import ReferenceGradients
 from ddas_gpu.gradients.survey import is_compiled, survey
-from ddas_gpu.gradients.versions import Versions
+from ddas_gpu.gradients.versions import Versions, Weighting
 
 METHODS = ("auto", "fast", "lean", "reference")
 ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions

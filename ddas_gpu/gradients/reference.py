@@ -2,7 +2,7 @@
 
 import torch
 
-from ddas_gpu.gradients.products import inner
+from ddas_gpu.gradients.layer_rules import inner
 from ddas_gpu.gradients.versions import Tensors, Versions
 
 

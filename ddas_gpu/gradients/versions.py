@@ -1,6 +1,6 @@
-"""The L+1 versions of one batch, and how one of them is sent through the model."""
+"""The L+1 versions of one batch, their weights, and how one is sent through the model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -13,6 +13,9 @@ Tensors = dict[str, torch.Tensor]
 # Under float16 the backward passes start with this instead of 1, or small cotangents would be
 # rounded to 0; results are divided by it. A power of two changes no bit of the others.
 _FLOAT16_LOSS_SCALE = 1024.0
+# Below this part of the largest weight a loss is not scaled by its weight but by the largest one:
+# a gradient times 1e-30 would lose its bits.
+_SMALL = 2.0**-10
 
 
 class Versions:
@@ -186,3 +189,38 @@ class RandomState:
         with torch.random.fork_rng(devices):
             self.restore()
             yield
+
+
+class Weighting:
+    """The weights w_l (L+1,) and what follows from them; plain numbers, known before any pass.
+
+    Σ_l w_l g_l is computed anyway. Its product with a direction is Σ_l w_l (g_l · direction), so
+    with all but one of the g_l · direction the last follows. That of the largest weight: dividing
+    by it never multiplies the rounding errors of the others by more than L.
+    """
+
+    def __init__(self, weights: Sequence[float]):
+        self.weights = [float(weight) for weight in weights]
+        sizes = [abs(weight) for weight in self.weights]
+        largest = max(sizes)
+        self.solved: int | None = sizes.index(largest) if largest > 0 else None
+        self.kept = [version for version in range(len(sizes)) if version != self.solved]
+        self.factors = [
+            weight if largest > 0 and size >= _SMALL * largest else largest or 1.0
+            for weight, size in zip(self.weights, sizes, strict=True)
+        ]
+
+    @property
+    def plain(self) -> bool:
+        """Whether every loss is scaled by its weight."""
+        return self.factors == self.weights
+
+    def correction(self, version: int) -> float:
+        """What turns a gradient of the loss times `factors[version]` into w_l g_l."""
+        return self.weights[version] / self.factors[version]
+
+    def solve(self, total: torch.Tensor, products: dict[int, torch.Tensor]) -> torch.Tensor:
+        """The one missing g_l · v, from (Σ w_l g_l) · v and all the others."""
+        assert self.solved is not None
+        rest = sum(self.weights[version] * product for version, product in products.items())
+        return (total - rest) / self.weights[self.solved]

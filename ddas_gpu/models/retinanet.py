@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ddas_gpu.models.anchors import PER_PLACE
-from ddas_gpu.models.feature_pyramid import FeaturePyramid
 from ddas_gpu.models.resnet import DEPTHS, ResNet
+
+# Nine anchors at every position of five feature maps.
+STRIDES = (8, 16, 32, 64, 128)  # pixels between the positions of P3 … P7
+RATIOS = (0.5, 1.0, 2.0)  # height to width
+OCTAVES = (2 ** (0 / 3), 2 ** (1 / 3), 2 ** (2 / 3))
+PER_PLACE = len(RATIOS) * len(OCTAVES)
 
 CONVOLUTIONS = 4  # in each head before the last
 PRIOR = 0.01  # initial probability of an object at every anchor
+
+
+def level_shapes(height: int, width: int) -> list[tuple[int, int]]:
+    """Return (rows, columns) of P3 … P7 for images of this size."""
+    return [(math.ceil(height / stride), math.ceil(width / stride)) for stride in STRIDES]
+
+
+@functools.lru_cache(maxsize=16)
+def anchors_for(height: int, width: int, scale: float = 4.0) -> torch.Tensor:
+    """Return (A, 4) float32 corners x0 y0 x1 y1, in the order of the network's predictions.
+
+    The smallest anchor of a level has a side of `scale` strides: 4 in the paper, for images of
+    about 800 pixels. For images a few times smaller, 1 or 2 fits the size of their objects.
+    """
+    levels = []
+    for stride, (rows, columns) in zip(STRIDES, level_shapes(height, width), strict=True):
+        sides = torch.tensor([scale * stride * octave for octave in OCTAVES], dtype=torch.float64)
+        roots = torch.tensor(RATIOS, dtype=torch.float64).sqrt()
+        widths = (sides[:, None] / roots).flatten()
+        heights = (sides[:, None] * roots).flatten()
+        x = (torch.arange(columns, dtype=torch.float64) + 0.5) * stride
+        y = (torch.arange(rows, dtype=torch.float64) + 0.5) * stride
+        # (rows, columns, anchors)
+        x, y = x[None, :, None], y[:, None, None]
+        corners = (x - widths / 2, y - heights / 2, x + widths / 2, y + heights / 2)
+        shape = (rows, columns, PER_PLACE)
+        levels.append(torch.stack([c.expand(shape) for c in corners], -1).reshape(-1, 4))
+    return torch.cat(levels).float()
+
+
+class FeaturePyramid(nn.Module):
+    """Feature pyramid (Lin et al., 2017) with five maps.
+
+    C3, C4, C5 -> P3 … P7, each (N, channels, H/stride, W/stride) for strides 8 … 128.
+    """
+
+    def __init__(self, in_channels: tuple[int, int, int], channels: int = 256):
+        super().__init__()
+        self.lateral = nn.ModuleList(nn.Conv2d(width, channels, 1) for width in in_channels)
+        self.smooth = nn.ModuleList(
+            nn.Conv2d(channels, channels, 3, padding=1) for _ in in_channels
+        )
+        self.p6 = nn.Conv2d(in_channels[-1], channels, 3, stride=2, padding=1)
+        self.p7 = nn.Conv2d(channels, channels, 3, stride=2, padding=1)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d) and module.bias is not None:
+                nn.init.kaiming_uniform_(module.weight, a=1)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, features: list[torch.Tensor]) -> list[torch.Tensor]:
+        merged = [conv(feature) for conv, feature in zip(self.lateral, features, strict=True)]
+        for finer in (1, 0):
+            # Resize to the finer map rather than by 2: sizes may be odd.
+            up = F.interpolate(merged[finer + 1], size=merged[finer].shape[-2:], mode="nearest")
+            merged[finer] = merged[finer] + up
+        maps = [conv(x) for conv, x in zip(self.smooth, merged, strict=True)]
+        p6 = self.p6(features[-1])
+        return [*maps, p6, self.p7(F.relu(p6))]
 
 
 class Head(nn.Module):

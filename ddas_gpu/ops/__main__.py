@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ddas_gpu.ops.box_table import find_any
 from ddas_gpu.ops.kornia import gradient_table
-from ddas_gpu.ops.table import OPS, Op, PixelScale
+from ddas_gpu.ops.table import OPS, Op, PixelScale, find_any
 from ddas_gpu.space import PRESETS, SearchSpace
 
 LEVELS = "## Every level of every preset"
@@ -65,7 +64,7 @@ def level_table(space: SearchSpace) -> str:
     for index, candidate in enumerate(space):
         argument = space.argument(index)
         if candidate.level is not None and argument is not None:
-            sign = "±" if find_any(candidate.op).op.signed and argument else ""
+            sign = "±" if find_any(candidate.op).signed and argument else ""
             rows.setdefault(candidate.op, {})[candidate.level] = f"{sign}{argument:g}"
     levels = sorted({level for found in rows.values() for level in found})
     head = ["op", *(f"level {level:g}" for level in levels)]

@@ -10,9 +10,9 @@ import numpy as np
 
 from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.op_draws import NOTHING_DRAWN, Draws, draw
 from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
+from ddas_gpu.streams import NOTHING_DRAWN, Draws, draw
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace

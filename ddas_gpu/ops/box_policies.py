@@ -13,10 +13,10 @@ import numpy as np
 from ddas_gpu.ops import arrays
 from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains, target_of
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.box_table import Reach, find_any
 from ddas_gpu.ops.declare import AffineMatrix, Argument, Op
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
+from ddas_gpu.ops.table import Reach, find_any
+from ddas_gpu.streams import draw
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace
@@ -146,17 +146,17 @@ class Plan:
         """Return the steps of one stage; `negative` and `position` are drawn per image."""
         found, argument = find_any(space[candidate].op), space.argument(candidate)
         if negative:
-            argument = found.op.negated(argument)
+            argument = found.negated(argument)
         if found.reach in (Reach.ONE_BOX, Reach.EACH_BOX):
             regions = self._regions(found.reach, stage)
             places = self._draw(stage, len(regions), first=2 * MOST_BOXES)
             return [
-                BoxStep(found.op, argument, place, region)
+                BoxStep(found, argument, place, region)
                 for region, place in zip(regions, places, strict=True)
             ]
-        if found.reach is Reach.WITH_BOXES and found.op.matrix is not None:
-            self._move_boxes(found.op.matrix(argument, self.height, self.width))
-        return [BoxStep(found.op, argument, position, None)]
+        if found.reach is Reach.WITH_BOXES and found.matrix is not None:
+            self._move_boxes(found.matrix(argument, self.height, self.width))
+        return [BoxStep(found, argument, position, None)]
 
     def _draw(self, stage: int, count: int, first: int) -> np.ndarray:
         """Draw uint32 (count, 2) at stage numbers that only boxes use."""

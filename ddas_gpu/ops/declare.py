@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from numbers import Real
 from typing import Any
 
@@ -122,6 +123,15 @@ MatrixFunction = Callable[[Any, int, int], AffineMatrix]  # (argument, height, w
 Law = Callable[[float, PixelScale], float | int]  # (level, scale) -> argument
 
 
+class Reach(Enum):
+    """Which pixels an op changes, and whether it transforms the boxes."""
+
+    IMAGE = auto()  # the whole image; the boxes stay
+    WITH_BOXES = auto()  # the whole image and the boxes
+    EACH_BOX = auto()  # the inside of each box, with probability 1/3
+    ONE_BOX = auto()  # the inside of one box, drawn at random
+
+
 @dataclass(frozen=True)
 class Op:
     """One op of the bank."""
@@ -137,6 +147,7 @@ class Op:
     accepts: Range | None
     square: bool  # defined on square images only
     centred: bool  # acts around a point drawn per image
+    reach: Reach = Reach.IMAGE
 
     @property
     def is_point(self) -> bool:

@@ -9,9 +9,9 @@ import torch
 
 from ddas_gpu.ops.arrays import Batch
 from ddas_gpu.ops.kornia.calls import run_op
-from ddas_gpu.ops.op_draws import Draws
 from ddas_gpu.ops.records import Request, Step, one_size
 from ddas_gpu.ops.table import find
+from ddas_gpu.streams import Draws
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.box_policies import BoxStep

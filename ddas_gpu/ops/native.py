@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import tempfile
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 
 from ddas_gpu.files import write_atomically
-from ddas_gpu.ops import kernel_sources
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Inputs, Records
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
@@ -73,6 +73,20 @@ def run_inputs(pictures: Records, chains: Chains, source: int, inputs: Inputs) -
         raise MemoryError(NO_MEMORY)
 
 
+def kernel_folder() -> Path:
+    """Return kernels/ of the checkout, or ddas_gpu/kernels/ of the wheel."""
+    return Path(str(files("ddas_gpu.kernels")))
+
+
+def kernel_digest(*suffixes: str) -> str:
+    """Return a hash of all kernels with these suffixes, for the keys of compile caches."""
+    key = hashlib.sha256()
+    for source in sorted(kernel_folder().iterdir()):
+        if source.suffix in suffixes:
+            key.update(source.name.encode() + b"\0" + source.read_bytes())
+    return key.hexdigest()[:20]
+
+
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL:
     """Return the compiled target, or raise NoCompiler if there is none and it cannot be built."""
@@ -97,7 +111,7 @@ def build() -> Path:
     in the cache needs no compiler.
     """
     name = os.environ.get("CXX") or "c++"
-    parts = (FLAGS, DEFINITIONS, name, _cpu(), kernel_sources.digest(".cpp", ".h"))
+    parts = (FLAGS, DEFINITIONS, name, _cpu(), kernel_digest(".cpp", ".h"))
     key = hashlib.sha256(repr(parts).encode())
     target = cache_folder() / f"cpu-{key.hexdigest()[:20]}.so"
     if not _is_whole(target):
@@ -143,7 +157,7 @@ def _compiled(compiler: str) -> bytes:
     """Return the content of the shared library."""
     with tempfile.TemporaryDirectory() as work:
         built = Path(work, "cpu.so")
-        _compile(compiler, str(kernel_sources.folder() / "cpu.cpp"), built)
+        _compile(compiler, str(kernel_folder() / "cpu.cpp"), built)
         return built.read_bytes()
 
 

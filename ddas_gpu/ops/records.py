@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops.arrays import address_of
-from ddas_gpu.ops.box_table import BOX_OPS
 from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
 from ddas_gpu.ops.declare import Argument, Numbers, Op, compiler_definitions
-from ddas_gpu.ops.op_draws import NOTHING_DRAWN, Draws
-from ddas_gpu.ops.table import find
+from ddas_gpu.ops.table import BOX_OPS, find
+from ddas_gpu.streams import NOTHING_DRAWN, Draws
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Layout, Sizes

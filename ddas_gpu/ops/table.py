@@ -7,6 +7,8 @@ Every back end, the tests, the benchmarks and the docs read this table; nothing 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
@@ -27,12 +29,13 @@ from ddas_gpu.ops.declare import (
     Op,
     PixelScale,
     Range,
+    Reach,
     geometric,
     op,
     point_op,
 )
 
-__all__ = ["OPS", "Argument", "Op", "PixelScale", "find"]
+__all__ = ["BOX_OPS", "OPS", "Argument", "Op", "PixelScale", "Reach", "find", "find_any"]
 
 
 def find(name: str) -> Op:
@@ -40,6 +43,13 @@ def find(name: str) -> Op:
     if name not in OPS:
         raise ValueError(f"unknown op {name!r}; the bank has: {', '.join(OPS)}")
     return OPS[name]
+
+
+def find_any(name: str) -> Op:
+    """Return the op called `name`, for boxes or not, or raise a ValueError that lists all."""
+    if name not in OPS and name not in BOX_OPS:
+        raise ValueError(f"unknown op {name!r}; there are: {', '.join([*OPS, *BOX_OPS])}")
+    return OPS.get(name) or BOX_OPS[name]
 
 
 # --- parameters that several declarations share ---------------------------------------------------
@@ -239,3 +249,49 @@ def Cutout(image: Image.Image, side: int, centre: tuple[int, int], fill: int = 0
 @geometric(lambda argument, height, width: (0, -1, width, 1, 0, 0), square=True)
 def Rotate90(image: Image.Image) -> Image.Image:
     return image.transpose(Image.Transpose.ROTATE_90)
+
+
+# --- ops of detection -----------------------------------------------------------------------------
+# Those of "Learning Data Augmentation Strategies for Object Detection": ops of the bank that also
+# transform boxes, or change only their inside. There is no second implementation of the pixels.
+
+BOX_OPS: dict[str, Op] = {}
+
+
+def variant(name: str, of: str, reach: Reach, **changes: Any) -> None:
+    """Declare the op `name`: the op `of` with another reach and, if given, another law."""
+    if name in BOX_OPS or name in OPS:
+        raise ValueError(f"op {name!r} is declared twice")
+    BOX_OPS[name] = replace(OPS[of], name=name, reach=reach, **changes)
+
+
+def share_of_box(share: float, height: int, width: int) -> Numbers:
+    return Numbers(ints=(int(share * width), int(share * height)))
+
+
+for name in ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate90"):
+    variant(f"{name}_BBox", name, Reach.WITH_BOXES)
+for name in ("Rotate", "ShearX", "ShearY", "Solarize", "Equalize"):
+    variant(f"{name}_Only_BBoxes", name, Reach.EACH_BOX)
+for name in ("TranslateX", "TranslateY"):  # up to 120 pixels, whole images up to 250
+    variant(
+        f"{name}_Only_BBoxes",
+        name,
+        Reach.EACH_BOX,
+        law=lambda level, scale: int(scale.translate * 120 / 250 * level / 10),
+    )
+variant("Flip_Only_BBoxes", "FlipLR", Reach.EACH_BOX)
+variant(
+    "Cutout_Only_BBoxes",
+    "Cutout",
+    Reach.EACH_BOX,
+    law=lambda level, scale: int(scale.cutout / 2 * level / 10),
+)
+variant(
+    "BBox_Cutout",
+    "Cutout",
+    Reach.ONE_BOX,
+    law=lambda level, scale: 0.75 * level / 10,
+    accepts=Range(0, 3, "the fraction of the box's sides that is cut out"),
+    numbers=share_of_box,
+)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ddas_gpu.data.sources import Records
+from ddas_gpu.data.datasets import Examples
+from ddas_gpu.data.sources import ImageArrays, Records
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 
@@ -30,6 +31,24 @@ class Batches(Protocol):
     def next(self) -> Batch: ...
     def memory(self) -> Any:
         """Return what `seek` needs beside the position to come back here; tensors and numbers."""
+
+
+class StepBatches:
+    """The batches of a run, each full: a last step that is not full on all ranks is left out."""
+
+    def __init__(self, feed: Feed, order: Order, device: str, workers: int | None = None) -> None:
+        self.order = order
+        self._batches = batches_of(feed, order, device, workers)
+
+    @property
+    def per_epoch(self) -> int:
+        return self.order.batches
+
+    def batch(self, step: int) -> Any:
+        """Return the batch of a step, counted over all epochs: a pure function of its number."""
+        if self._batches.position != step:
+            self._batches.seek(step)
+        return self._batches.next()
 
 
 class DaliBatches:
@@ -121,6 +140,14 @@ def open_batches(
     return DaliBatches(
         feed, order, device=device, device_id=device_id, num_threads=workers, prefetch=prefetch
     )
+
+
+def batches_of(feed: Feed, order: Order, device: str, workers: int | None) -> Batches:
+    """Run files in DALI; on the host what is in memory, and a user's data set."""
+    if isinstance(feed.source, (ImageArrays, Examples)):
+        return feed.on_host(order, device, workers)
+    warn_without_dali(feed)
+    return open_batches(feed, order, device, workers)
 
 
 def warn_without_dali(feed: Feed) -> None:

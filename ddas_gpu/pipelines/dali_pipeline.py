@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ class ImagePipeline(Pipeline):
     ) -> None:
         super().__init__(
             batch_size=order.batch_size,
-            num_threads=num_threads or default_threads(),
+            num_threads=num_threads or min(torchrun.cores(), MOST_THREADS),
             device_id=device_id,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
@@ -132,12 +131,6 @@ class ImagePipeline(Pipeline):
                 if problem is not None:
                     found[sample] = BadImage(files[sample], problem)
         return list(found.values())
-
-
-def default_threads() -> int:
-    """Return this process's share of the cores, up to MOST_THREADS."""
-    share = len(os.sched_getaffinity(0)) // torchrun.local_count()
-    return max(1, min(share, MOST_THREADS))
 
 
 def gpu_number(device: str, device_id: int | None = None) -> int | None:

@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 
 from ddas_gpu import streams
-from ddas_gpu.ops import op_draws
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.streams import Stream
 
@@ -30,7 +29,7 @@ def epoch_key(seed: int, stream: Stream, epoch: int) -> int:
 
 def uniforms(key: int, samples: np.ndarray, count: int) -> np.ndarray:
     """Return (B, count) numbers in [0, 1) for the samples (B,)."""
-    words = op_draws.draw(key, samples, -(-count // 2)).position.reshape(len(samples), -1)
+    words = streams.draw(key, samples, -(-count // 2)).position.reshape(len(samples), -1)
     return words[:, :count] * 2.0**-32
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ddas_gpu.data.datasets import Examples
-from ddas_gpu.data.sources import ImageArrays, Records
-from ddas_gpu.pipelines.batches import Batch, Batches, open_batches, warn_without_dali
+from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.batches import Batch, Batches, batches_of
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
 
@@ -219,24 +218,6 @@ class BatchSampler:
             yield order.batch(epoch, place)[:left].tolist()
 
 
-class StepBatches:
-    """The batches of a run, each full: a last step that is not full on all ranks is left out."""
-
-    def __init__(self, feed: Feed, order: Order, device: str, workers: int | None = None) -> None:
-        self.order = order
-        self._batches = batches_of(feed, order, device, workers)
-
-    @property
-    def per_epoch(self) -> int:
-        return self.order.batches
-
-    def batch(self, step: int) -> Any:
-        """Return the batch of a step, counted over all epochs: a pure function of its number."""
-        if self._batches.position != step:
-            self._batches.seek(step)
-        return self._batches.next()
-
-
 class EvaluationBatches:
     """Every image once on one of the ranks, in order, each time it is iterated over."""
 
@@ -246,14 +227,6 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[Any]:
         self._loader.set_epoch(0)
         return iter(self._loader)
-
-
-def batches_of(feed: Feed, order: Order, device: str, workers: int | None) -> Batches:
-    """Run files in DALI; on the host what is in memory, and a user's data set."""
-    if isinstance(feed.source, (ImageArrays, Examples)):
-        return feed.on_host(order, device, workers)
-    warn_without_dali(feed)
-    return open_batches(feed, order, device, workers)
 
 
 def order_for(

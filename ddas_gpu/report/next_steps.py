@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from ddas_gpu.ops.box_table import BOX_OPS
+from ddas_gpu.ops.table import BOX_OPS
 from ddas_gpu.report.html import Html, el
 from ddas_gpu.report.parts import section
 from ddas_gpu.report.run import Run

@@ -18,12 +18,12 @@ import torch
 from ddas_gpu import streams
 from ddas_gpu.cli.rules import bytes_of
 from ddas_gpu.cli.settings import FREE_TO_CHANGE
-from ddas_gpu.distributed.buckets import MeanGradient
-from ddas_gpu.distributed.ranks import ALONE, Ranks
+from ddas_gpu.distributed.ranks import ALONE, MeanGradient, Ranks
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import Plan, PolicyGradients, free_bytes
+from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.loader import StepBatches, order_for
+from ddas_gpu.pipelines.loader import order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch

@@ -16,7 +16,7 @@ from torch import nn
 from ddas_gpu import ops, streams
 from ddas_gpu.data.datasets import ExampleArrays, Examples, one_size
 from ddas_gpu.distributed.ranks import ALONE, Ranks
-from ddas_gpu.ops.box_table import find_any
+from ddas_gpu.ops.table import find_any
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.example_feed import ExampleFeed
 from ddas_gpu.pipelines.feed import CleanBatch
@@ -52,7 +52,7 @@ class Trial:
         Candidates that do not move pixels leave maps as they are. Places from outside the image
         get the value `outside`.
         """
-        moves = np.array([find_any(c.op).op.matrix is not None for c in self.space])
+        moves = np.array([find_any(c.op).matrix is not None for c in self.space])
         policies = np.where(moves[self.policies], self.policies, -1)
         space = dataclasses.replace(self.space, fill=outside)
         channels = maps[..., None].expand(*maps.shape, 3).contiguous()

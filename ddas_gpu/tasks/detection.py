@@ -20,9 +20,9 @@ from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.precision import require_pycocotools
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build
-from ddas_gpu.models.anchors import anchors_for
 from ddas_gpu.models.backbone_weights import load_backbone
 from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
+from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_api import check_counts

@@ -15,7 +15,7 @@ from ddas_gpu.detection.matching import targets_for
 from ddas_gpu.detection.precision import average_precision
 from ddas_gpu.detection.predictions import Detections, detections
 from ddas_gpu.distributed.ranks import ALONE, Ranks
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.tasks.evaluation import testing
 
 if TYPE_CHECKING:

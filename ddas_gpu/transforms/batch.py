@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from ddas_gpu.ops import augment
-from ddas_gpu.ops.op_draws import Draws, draw
 from ddas_gpu.ops.table import find
 from ddas_gpu.pipelines.order import shard_of
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import Draws, draw
 from ddas_gpu.transforms.epochs import EpochPolicy
 
 LAYOUTS = ("NCHW", "NHWC")

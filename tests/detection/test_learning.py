@@ -19,7 +19,7 @@ from ddas_gpu.detection import (
     targets_for,
 )
 from ddas_gpu.models import build
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.pipelines import detection_loader
 from ddas_gpu.search import algorithm as searching
 from ddas_gpu.search.algorithm import open_search

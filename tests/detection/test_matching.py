@@ -7,7 +7,7 @@ import torch
 
 from ddas_gpu.detection.boxes import decode
 from ddas_gpu.detection.matching import BACKGROUND, IGNORED, match, targets_for
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 
 # Four anchors of 10 × 10 that begin at x = 0, 2, 4 and 30.
 ANCHORS = torch.tensor([[float(x), 0.0, x + 10.0, 10.0] for x in (0, 2, 4, 30)])

@@ -12,7 +12,7 @@ import torch
 
 from ddas_gpu.data.coco import Annotated, open_coco
 from ddas_gpu.detection import Detections, average_precision, detections, targets_for
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 
 NAMES = ("cat", "dog")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ddas_gpu.distributed import buckets
-from ddas_gpu.distributed.buckets import MeanGradient, buckets_of
-from ddas_gpu.distributed.ranks import ALONE
+from ddas_gpu.distributed import ranks
+from ddas_gpu.distributed.ranks import ALONE, MeanGradient, buckets_of
 
 
 def test_the_mean_over_ranks(answers):
@@ -22,7 +21,7 @@ def test_the_mean_over_ranks(answers):
 
 
 def test_buckets_are_cut_where_they_are_full(monkeypatch):
-    monkeypatch.setattr(buckets, "BUCKET_BYTES", 80)
+    monkeypatch.setattr(ranks, "BUCKET_BYTES", 80)
     parameters = {name: torch.zeros(10) for name in "abcde"}
     parameters["d"] = torch.zeros(10, dtype=torch.float64)
     assert buckets_of(parameters) == [["a", "b"], ["c"], ["d"], ["e"]]

@@ -22,8 +22,8 @@ from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.differences import EXACT
 from ddas_gpu.export.standalone import TARGETS, exported, plain
 from ddas_gpu.ops import OPS, augment
-from ddas_gpu.ops.op_draws import draw
 from ddas_gpu.ops.table import PixelScale
+from ddas_gpu.streams import draw
 
 LEVELS = (0, 2, 4, 6, 7, 8, 10, 14)
 SEED = 3

@@ -10,10 +10,9 @@ from torch.nn import functional as F
 from ddas_gpu.gradients.folded import FoldedGradients
 from ddas_gpu.gradients.plan import choose
 from ddas_gpu.gradients.planned import PlannedGradients
-from ddas_gpu.gradients.products import Weighting
 from ddas_gpu.gradients.reference import ReferenceGradients
 from ddas_gpu.gradients.survey import survey
-from ddas_gpu.gradients.versions import Versions
+from ddas_gpu.gradients.versions import Versions, Weighting
 
 # The fast method has two ways to make its passes; here each of them is asked for by name.
 METHODS = ("reference", "lean", "in turn", "folded")

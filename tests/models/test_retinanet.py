@@ -13,11 +13,17 @@ from safetensors.torch import save_file
 
 from ddas_gpu.detection import detection_loss, targets_for
 from ddas_gpu.models import build
-from ddas_gpu.models.anchors import PER_PLACE, STRIDES, anchors_for, level_shapes
 from ddas_gpu.models.backbone_weights import load_backbone
 from ddas_gpu.models.frozen_batch_norm import FrozenBatchNorm2d, freeze_batch_norm
 from ddas_gpu.models.resnet import ResNet
-from ddas_gpu.models.retinanet import PRIOR, RetinaNet
+from ddas_gpu.models.retinanet import (
+    PER_PLACE,
+    PRIOR,
+    STRIDES,
+    RetinaNet,
+    anchors_for,
+    level_shapes,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from ddas_gpu import SearchSpace, augment
 from ddas_gpu.ops import PixelScale, augment_boxes
 from ddas_gpu.ops import box_policies as boxes
-from ddas_gpu.ops.box_table import BOX_OPS, Reach, find_any, variant
+from ddas_gpu.ops.table import BOX_OPS, Reach, find_any, variant
 
 SPACE = SearchSpace.preset("coco")
 
@@ -85,7 +85,7 @@ def test_torch_knows_every_op_for_boxes(name, monkeypatch):
 
 def candidate(name, level=8):
     """A space with one candidate that leaves zeros behind, and its only policy."""
-    law = find_any(name).op.law
+    law = find_any(name).law
     return SearchSpace.of([name], [] if law is None else [level], depth=1)
 
 

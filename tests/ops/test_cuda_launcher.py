@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from ddas_gpu.ops import arrays, cuda
-from ddas_gpu.ops import kernel_sources as sources
+from ddas_gpu.ops import arrays, cuda, native
 from ddas_gpu.ops.cuda import DeviceError, PinnedMemory
-from ddas_gpu.ops.op_draws import NOTHING_DRAWN
 from ddas_gpu.ops.records import (
     Inputs,
     Records,
@@ -25,6 +23,7 @@ from ddas_gpu.ops.records import (
     pictures_for,
     pictures_of_source,
 )
+from ddas_gpu.streams import NOTHING_DRAWN
 
 
 class CompileException(Exception):
@@ -159,10 +158,10 @@ def test_a_changed_header_changes_the_options_that_are_cupys_cache_key(
     header, monkeypatch, tmp_path
 ):
     launch()
-    changed = shutil.copytree(sources.folder(), tmp_path / "kernels")
+    changed = shutil.copytree(native.kernel_folder(), tmp_path / "kernels")
     with (changed / header).open("a") as file:
         file.write("// changed\n")
-    monkeypatch.setattr(sources, "folder", lambda: changed)
+    monkeypatch.setattr(native, "kernel_folder", lambda: changed)
     cuda.module.cache_clear()
     launch()
     before, after = ({o for o in options if o[:2] != "-I"} for _, options in FAKE.launches)

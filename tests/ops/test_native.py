@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads
-from ddas_gpu.ops import kernel_sources as sources
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "
@@ -48,8 +47,8 @@ def test_a_second_build_is_found_and_another_source_is_built_anew(quick_flags, m
 @pytest.mark.parametrize("header", ["pixels.h", "tasks.h", "cpu_job.h", "cpu_tones.h"])
 def test_a_changed_header_is_built_anew(header, quick_flags, monkeypatch, tmp_path):
     first = native.build()
-    changed = shutil.copytree(sources.folder(), tmp_path / "kernels")
-    monkeypatch.setattr(sources, "folder", lambda: changed)
+    changed = shutil.copytree(native.kernel_folder(), tmp_path / "kernels")
+    monkeypatch.setattr(native, "kernel_folder", lambda: changed)
     assert native.build() == first
     with (changed / header).open("a") as file:
         file.write("// changed\n")

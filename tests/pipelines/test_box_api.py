@@ -20,7 +20,7 @@ import ddas_gpu
 from ddas_gpu import PolicySchedule, SearchSpace, detection_loader, detection_pipeline
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.ops import PixelScale
-from ddas_gpu.ops.box_table import BOX_OPS, Reach
+from ddas_gpu.ops.table import BOX_OPS, Reach
 from ddas_gpu.pipelines import DetectionBatch
 from ddas_gpu.pipelines.transform import IMAGENET_MEAN as MEAN
 from ddas_gpu.pipelines.transform import IMAGENET_STD as DEVIATION

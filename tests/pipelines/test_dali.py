@@ -19,8 +19,8 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
 from ddas_gpu.pipelines import dali_pipeline as dali
 from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
+from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.dali_pipeline import default_threads, gpu_number
-from ddas_gpu.pipelines.loader import StepBatches
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from ddas_gpu import PolicySchedule, SearchSpace
-from ddas_gpu.ops import op_draws
+from ddas_gpu import PolicySchedule, SearchSpace, streams
 from ddas_gpu.pipelines import draws
 
 MANY = np.arange(100_000)
@@ -49,7 +48,7 @@ def test_the_ops_of_a_policy_are_independent_of_each_other_and_of_the_signs():
     space = SearchSpace.of(["Identity", "Invert"], depth=2)
     schedule = PolicySchedule(space, np.ones(1), np.array([[0.5, 0.5]]))
     policies = draws.draw_policies(schedule, 1, seed=2, epoch=0, samples=MANY)
-    signs = op_draws.draw(draws.sign_key(2, 0), MANY, 2).negative
+    signs = streams.draw(draws.sign_key(2, 0), MANY, 2).negative
     together = policies[:, 0] * 4 + policies[:, 1] * 2 + signs[:, 0]
     assert chisquare(np.bincount(together, minlength=8)).pvalue > SIGNIFICANCE
 

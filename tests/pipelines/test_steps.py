@@ -11,9 +11,10 @@ from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
+from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.box_feed import BoxFeed, flipped_boxes
 from ddas_gpu.pipelines.feed import LabelFeed
-from ddas_gpu.pipelines.loader import StepBatches, order_for
+from ddas_gpu.pipelines.loader import order_for
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import normalise
 from ddas_gpu.pipelines.transform import Square, make_box_transform, make_transform

@@ -16,7 +16,7 @@ from search_commands import results, search
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.detection import targets_for
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.pixels import normalise_and_pad

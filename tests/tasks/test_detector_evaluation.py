@@ -10,7 +10,7 @@ import torch
 
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.detection import targets_for
-from ddas_gpu.models.anchors import anchors_for
+from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.pipelines import DetectionBatch
 from ddas_gpu.tasks.detector_evaluation import evaluate_detector
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ddas_gpu.pipelines.loader import StepBatches
+from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.search.settings import SearchSettings, preset
 from ddas_gpu.tasks.task import open_task

@@ -111,7 +111,7 @@ def find(name: str) -> Entry:
 
 
 def entry_of(op: table.Op) -> Entry:
-    """Return the entry of an op of the table, or of a variant of one (box_table.py)."""
+    """Return the entry of an op of the table, or of a variant of one for boxes."""
     return replace(find(op.pillow.__name__), op=op)
 
 

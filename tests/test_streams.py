@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from ddas_gpu.ops.op_draws import draw
+from ddas_gpu.streams import draw
 
 
 @given(
