@@ -12,8 +12,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 search: .venv/.installed-search
 	$(BIN)/python -m ddas_gpu.search --data digits $(ARGS)
 
-test: .venv/.installed-test
-	$(BIN)/python -m pytest $(ARGS)
+# A process per core; the tests of a file, which share what they build, stay together.
+test: .venv/.installed-test .venv/.installed-beside
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist loadfile $(ARGS)
 
 bench: .venv/.installed-bench
 	$(BIN)/python -m pytest benchmarks --results benchmarks/RESULTS.md $(ARGS)
@@ -41,6 +42,12 @@ $(BIN)/pip:
 # A stamp per installed extra: the next call installs nothing.
 .venv/.installed-search: setup.py constraints.txt | $(BIN)/pip
 	$(INSTALL) --editable .
+	@touch $@
+
+# timm and torchvision for one test, in a folder of their own: see tests/trainers/test_torchvision.py.
+# Without them the test is skipped.
+.venv/.installed-beside: constraints.txt | $(BIN)/pip
+	-$(INSTALL) --no-deps --upgrade --target .venv/beside timm torchvision
 	@touch $@
 
 .venv/.installed-%: setup.py constraints.txt | $(BIN)/pip

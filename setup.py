@@ -41,6 +41,7 @@ TEST = [
     "datasets>=2.14",
     "hypothesis>=6.100",
     "pytest>=8",
+    "pytest-xdist>=3.5",
     "scipy>=1.10",
     "setuptools>=70",
     "wheel",

@@ -15,8 +15,9 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Set before torch is first imported, and inherited by the commands that tests start.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Set before torch is first imported, and inherited by the commands that tests start. Where tests
+# run side by side, the other core has another test.
+os.environ.setdefault("OMP_NUM_THREADS", "1" if "PYTEST_XDIST_WORKER" in os.environ else "2")
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -1,0 +1,102 @@
+"""timm's loader and torchvision's own transforms, in a process of their own.
+
+torchvision has no build for every torch; beside another one its import needs a hand
+(torchvision_operators.py), and would disturb the packages that look for it. So `make test` installs
+both into a folder of their own, without their requirements.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ddas_gpu import PolicySchedule, SearchSpace
+
+BESIDE = Path(os.environ.get("DDAS_BESIDE") or Path(sys.prefix) / "beside")
+ROOT = Path(__file__).resolve().parent.parent.parent
+pytestmark = pytest.mark.skipif(
+    not (BESIDE / "timm").is_dir(),
+    reason=f"timm and torchvision are not in {BESIDE}: make test puts them there",
+)
+
+START = """
+import torchvision_operators
+
+torchvision_operators.declare()
+"""
+TRAIN = """
+import runpy, sys
+
+example, policy = sys.argv[1:]
+options = ["--policy", policy, "--epochs", "1", "--workers", "1"]
+print(runpy.run_path(example)["main"](options))
+"""
+TRANSFORM = """
+import json, sys
+import torch
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+import ddas_gpu
+
+policy = ddas_gpu.PolicyTransform(sys.argv[2], epochs=1)
+transform = v2.Compose([policy, v2.SanitizeBoundingBoxes(), v2.ToDtype(torch.float32, scale=True)])
+pixels = torch.zeros(3, 40, 50, dtype=torch.uint8)
+pixels[:, 10:26, 14:30] = 255
+boxes = tv_tensors.BoundingBoxes([[14, 10, 16, 16]], format="XYWH", canvas_size=(40, 50))
+targets = {"boxes": boxes, "labels": torch.tensor([7]), "masks": tv_tensors.Mask(pixels[:1] > 0)}
+image, target = transform(tv_tensors.Image(pixels), targets)
+white = image[0].nonzero()
+print(json.dumps({
+    "kinds": [type(image).__name__, *(type(target[name]).__name__ for name in targets)],
+    "dtype": str(image.dtype),
+    "box": target["boxes"][0].tolist(),
+    "white": [*white.amin(0).tolist(), *white.amax(0).tolist()],
+    "same": bool((target["masks"][0] == (image[0] > 0)).all()),
+    "moved": bool((image[0] * 255 != pixels[0]).any()),
+    "labels": target["labels"].tolist(),
+}))
+"""
+
+
+def run(code: str, *arguments: object) -> str:
+    """The last line that the code prints."""
+    folders = (ROOT, Path(__file__).parent, BESIDE)
+    result = subprocess.run(
+        [sys.executable, "-c", START + code, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()[-1]
+
+
+def policy(folder: Path, *ops: str) -> Path:
+    space = SearchSpace.of(ops, [4], depth=1)
+    even = np.full((1, len(space)), 1 / len(space))
+    PolicySchedule(space, np.ones(1), even).save(folder / "policy.json")
+    return folder / "policy.json"
+
+
+def test_timm_trains_with_the_policy(tmp_path):
+    found = policy(tmp_path, "Rotate", "Brightness", "ShearX")
+    assert float(run(TRAIN, ROOT / "examples" / "timm_loop.py", found)) > 0.15
+
+
+@pytest.mark.parametrize("op", ["FlipLR", "TranslateX"])
+def test_boxes_and_masks_move_inside_compose(tmp_path, op):
+    found = json.loads(run(TRANSFORM, "-", policy(tmp_path, op)))
+    assert found["kinds"] == ["Image", "BoundingBoxes", "Tensor", "Mask"]
+    assert found["dtype"] == "torch.float32" and found["labels"] == [7]
+    x, y, width, height = found["box"]
+    top, left, bottom, right = found["white"]
+    assert (x, y, x + width, y + height) == (left, top, right + 1, bottom + 1)
+    assert found["same"] and found["moved"]
