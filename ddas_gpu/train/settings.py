@@ -41,7 +41,8 @@ class PolicySettings:
 
     policy: str = "none"
     """A policy.json that a search wrote, released:cifar10, released:cifar100, or one of: none,
-    uniform, randaugment, trivialaugment."""
+    uniform, randaugment, trivialaugment, trivialaugment-wide. uniform-0.5 has that p_tp,
+    uniform:POLICY the candidates and the p_tp of another policy, randaugment-5 that level."""
     fixed_apply_probability: float | None = None
     """Augment with this probability in all epochs, whatever the policy's p_tp (an ablation)."""
     static: Literal["last", "last-apply", "last-ops"] | None = None
