@@ -29,6 +29,9 @@ class DataSettings(groups.DataSettings):
     images."""
     test_share: float = 1.0
     """Use only this share of the test images."""
+    val_share: float = 0.0
+    """Hold back this share of the training images and keep the weights of the epoch that scores
+    best on them, in best.pt; 0 to train on all. No epoch is ever chosen by the test images."""
     svhn_extra: bool = False
     """SVHN: train on extra_32x32.mat, too."""
     bad_files: Literal["stop", "skip", "trust"] = "stop"

@@ -55,9 +55,8 @@ def test_the_page(tmp_path, policy):
     page = Page(write_report(write_training(tmp_path / "run", policy)).read_text("utf-8"))
     page.assert_self_contained()
     words = page.words()
-    assert "90.00 % of the test images are classified correctly" in words
-    assert "best test error 10.00 % epoch 2" in words
-    assert "last test error 20.00 %" in words
+    assert "80.00 % of the test images are classified correctly" in words  # not epoch 2's 90 %
+    assert "test error 20.00 % epoch 3, the last" in words
     assert "not finished" not in words
     assert ("p_tp" in words) == (policy == "uniform")
     assert bool(page.all("img")) == (policy == "uniform")
@@ -84,8 +83,8 @@ def test_a_detector_is_scored_by_its_precision(tmp_path):
     page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
     words = page.words()
     assert "an mAP of 0.300 on the test images" in words
-    assert "best mAP 0.300 epoch 4" in words
-    assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
+    assert "test mAP 0.300 epoch 4, the last" in words
+    assert "mAP50 0.600 mAP75 0.050" in words
     assert "accuracy" not in words and " nan" not in words
     assert "large 0.300" in words and "small 0." not in words
 
@@ -117,7 +116,8 @@ def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "classifiers and detectors cannot be compared" in capsys.readouterr().err
     assert main([str(tmp_path / "b"), str(write_detector(tmp_path / "c"))]) == 0
-    assert "tests best, mAP 0.300" in Page((tmp_path / "compare.html").read_text("utf-8")).words()
+    words = Page((tmp_path / "compare.html").read_text("utf-8")).words()
+    assert "mAP 0.300 ± 0.000, 2 seeds" in words and "accuracy" not in words
 
 
 def test_an_unfinished_run_and_a_line_that_is_cut(tmp_path):
@@ -133,15 +133,61 @@ def test_text_is_escaped(tmp_path):
     assert "<script>alert" not in write_report(folder).read_text("utf-8")
 
 
-def test_trainings_are_compared(tmp_path, capsys):
-    for name in ("none", "uniform"):
-        write_training(tmp_path / name, name)
-    line = json.dumps(epoch(1, test_accuracy=0.95)) + "\n"
-    (tmp_path / "uniform" / "metrics.jsonl").write_text(line)
-    assert main([str(tmp_path / "none"), str(tmp_path / "uniform")]) == 0
-    page = Page((tmp_path / "compare.html").read_text("utf-8"))
+def write_seeds(folder: Path, policy: str, scores: list[float], **settings) -> list[Path]:
+    """A finished training for each score."""
+    folders = []
+    for seed, score in enumerate(scores):
+        run = write_training(folder / f"seed-{seed}", policy, seed=seed, **settings)
+        lines = [json.dumps(epoch(n, test_accuracy=score)) + "\n" for n in range(3)]
+        (run / "metrics.jsonl").write_text("".join(lines))
+        folders.append(run)
+    return folders
+
+
+def compared(*folders: Path) -> str:
+    common = folders[0].parent.parent
+    assert main([*map(str, folders), "--out", str(common / "compare.html")]) == 0
+    page = Page((common / "compare.html").read_text("utf-8"))
     page.assert_self_contained()
-    assert "uniform tests best, accuracy 95.00 %" in page.words()
+    return page.words()
+
+
+def test_one_seed_each_names_no_winner(tmp_path):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.8]),
+        *write_seeds(tmp_path / "uniform", "uniform", [0.95]),
+    )
+    assert "One seed each: no difference can be told from noise" in words
+
+
+@pytest.mark.parametrize(
+    ("scores", "headline"),
+    [
+        ([0.95, 0.961, 0.951], "Uniform is better than no policy by 15.4 ± 1.5 points"),
+        ([0.95, 0.70, 0.83], "No winner: uniform and none cannot be told apart"),
+    ],
+)
+def test_seeds_of_one_setting_are_grouped(tmp_path, scores, headline):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.80, 0.80, 0.80]),
+        *write_seeds(tmp_path / "uniform", "uniform", scores),
+    )
+    assert headline in words
+    assert "6 trainings, 2 settings, 3 seeds each" in words
+    assert "80.00 ± 0.00" in words
+
+
+def test_other_test_images_are_not_compared(tmp_path):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.80, 0.81]),
+        *write_seeds(tmp_path / "uniform", "uniform", [0.95, 0.96], test_share=0.5),
+    )
+    assert "2 settings with different test images" in words and "better" not in words
+
+
+def test_the_seeds_of_one_setting_alone(tmp_path):
+    words = compared(*write_seeds(tmp_path / "uniform", "uniform", [0.8, 0.9]))
+    assert "accuracy 85.00 ± 5.00 %, 2 seeds" in words
 
 
 def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):
