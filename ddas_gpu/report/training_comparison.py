@@ -18,18 +18,19 @@ from ddas_gpu.report.training_run import TrainingRun
 SHOWN = ("policy", "data", "model", "epochs")
 
 
-def training_comparison(runs: Sequence[TrainingRun], subject: str | None = None) -> str:
-    """Return two or more trainings side by side, as HTML.
-
-    subject: the policy in question, by the name of its group.
-    """
+def training_comparison(runs: Sequence[TrainingRun]) -> str:
+    """Return two or more trainings side by side, as HTML."""
     words = runs[0].words
     if any(run.words is not words for run in runs):
         raise ValueError("classifiers and detectors cannot be compared: give the runs of one kind")
-    found = ScoreComparison(grouped(runs, distinct_names(runs)), subject)
+    return comparison_of(ScoreComparison(grouped(runs, distinct_names(runs))))
+
+
+def comparison_of(found: ScoreComparison) -> str:
+    """Return the page of a comparison, as HTML."""
     sections = [_scores(found), _differences(found), _curves(found), _settings(found), _runs(found)]
     footer = el("footer", "Made by ddas_gpu, which learns how to augment a data set.")
-    title = f"{count(len(runs), 'training')} · ddas_gpu"
+    title = f"{count(sum(len(group.runs) for group in found.groups), 'training')} · ddas_gpu"
     return document(title, _header(found), sections, footer)
 
 
