@@ -185,7 +185,7 @@ def interval_chart(
     zero: include 0 in the scale and draw a line there.
     """
     ends = [v for i in intervals for v in (i.mean - i.half, i.mean + i.half, *i.values)]
-    ticks = _ticks(np.array([*ends, 0.0] if zero else ends), least_span=0.0)
+    ticks = _ticks(np.array([*ends, 0.0] if zero else ends), least_span=0.002)
     low, high = ticks[0], ticks[-1]
 
     def at(value: float) -> float:
@@ -214,7 +214,7 @@ def interval_chart(
         el(
             "span",
             mark(tick).replace("-", "\N{MINUS SIGN}"),
-            class_="tick x",
+            class_="tick x" if tick in (low, high) else "tick x minor",
             style=f"left:{at(tick):.4g}%",
         )
         for tick in ticks

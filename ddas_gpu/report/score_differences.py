@@ -53,7 +53,7 @@ class Difference:
 
 def in_a_sentence(name: str) -> str:
     """Return how a sentence calls a policy."""
-    return {SEARCHED: "the searched policy", "none": "no policy"}.get(name, name)
+    return {SEARCHED: "the searched policy", "none": "training without a policy"}.get(name, name)
 
 
 class ScoreComparison:
@@ -124,18 +124,21 @@ class ScoreComparison:
 
     def advice(self) -> str | None:
         """Return what to do where the policy in question does not beat what costs nothing."""
-        by_name = {difference.theirs: difference for difference in self.differences}
         if not self.is_chosen or self.seeds < 2 or not self.comparable:
             return None
-        ahead = [d.theirs for d in self.differences if d.told and d.spread and d.spread.mean < 0]
-        if ahead:
-            return f"Train with --policy {ahead[0]}: it is better and needs no search."
-        if "uniform" in by_name and not by_name["uniform"].told:
-            return (
-                "No policy is told apart from uniform here: TrivialAugment is a good choice, "
-                "ddas train --policy trivialaugment. More seeds may tell them apart."
-            )
-        return None
+        told = {d.theirs: d.spread.mean for d in self.differences if d.spread and d.spread.told}
+        ahead = min(told, key=lambda name: told[name], default="")
+        if ahead and told[ahead] < 0:
+            policy = next(g for g in self.groups if g.name == ahead).first.settings.get("policy")
+            return f"Here --policy {policy} is better."
+        if "uniform" not in self.scores or "uniform" in told:
+            return None
+        if "trivialaugment" in told:  # and behind
+            return "No policy is told apart from uniform here: --policy uniform needs no search."
+        return (
+            "No policy is told apart from uniform here: TrivialAugment is a good choice, "
+            "ddas train --policy trivialaugment. More seeds may tell them apart."
+        )
 
     def mean_of(self, name: str) -> str:
         """Return the mean score of a setting, with its standard error."""

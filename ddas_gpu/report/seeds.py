@@ -126,6 +126,24 @@ def paired(
     return spread_of(differences, comparisons) if differences else None
 
 
+def told_apart(spreads: Mapping[str, Spread]) -> list[str]:
+    """Return the names whose mean is told apart from 0, at most 5 % of them by chance.
+
+    Benjamini and Hochberg's procedure on the p-values of Student's t.
+    """
+
+    def p_value(spread: Spread) -> float:
+        if not spread.error > 0:
+            return 1.0
+        return 2 * (1 - t_probability(abs(spread.mean) / spread.error, spread.seeds - 1))
+
+    values = {name: p_value(spread) for name, spread in spreads.items()}
+    ordered = sorted(values, key=values.__getitem__)
+    level = (1 - CONFIDENCE) / max(1, len(ordered))
+    below = [n for n, name in enumerate(ordered, 1) if values[name] <= level * n]
+    return ordered[: max(below, default=0)]
+
+
 def t_quantile(probability: float, freedom: int) -> float:
     """Return the quantile of Student's t for a probability above 1/2, by bisection.
 

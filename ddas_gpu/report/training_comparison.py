@@ -78,9 +78,12 @@ def _scores(found: ScoreComparison) -> Html:
 def _differences(found: ScoreComparison) -> Html | None:
     if not found.differences or not found.comparable:
         return None
-    known = [(n, d, d.spread) for n, d in enumerate(found.differences) if d.spread is not None]
+    series = {group.name: n for n, group in enumerate(found.groups)}
     rows = []
-    for n, difference, spread in known:
+    for difference in found.differences:
+        spread, n = difference.spread, series[difference.theirs]
+        if spread is None:
+            continue
         half = 0.0 if spread.seeds < 2 else spread.half
         shown = f"{'+' if spread.mean > 0 else MINUS}" if round(spread.mean, 6) else ""
         shown += found.words.difference(abs(spread.mean), None if spread.seeds < 2 else half)

@@ -6,48 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from run_folders import Page, schedule, write_run, write_samples
+from run_folders import Page, write_run
+from training_folders import epoch, write_seeds, write_training
 
 from ddas_gpu.report.__main__ import main
 from ddas_gpu.report.training_run import load_training
 from ddas_gpu.report.writing import write_report
-from ddas_gpu.space import SearchSpace
-
-
-def epoch(number: int, **changes) -> dict:
-    """One line of metrics.jsonl."""
-    return {
-        "epoch": number,
-        "step": 4 * (number + 1),
-        "loss": 2.0 / (1 + number),
-        "accuracy": 0.5 + 0.1 * number,
-        "test_loss": 1.5 / (1 + number),
-        "test_accuracy": [0.6, 0.9, 0.8][number % 3],
-        "test_top5_accuracy": 1.0,
-        "apply_probability": 0.35,
-        "learning_rate": 0.1,
-        "seconds": {"data": 1.0, "training": 2.0, "evaluation": 0.5},
-        "images": 128,
-        **changes,
-    }
-
-
-def write_training(folder: Path, policy: str = "uniform", done: int = 3, **settings) -> Path:
-    """A run folder as a training leaves it."""
-    folder.mkdir(parents=True)
-    config = {
-        "version": 1,
-        "command": "train",
-        "settings": {"data": "digits", "model": "small", "policy": policy, "epochs": 3, **settings},
-        "versions": {"torch": "2.13"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    lines = [json.dumps(epoch(n)) + "\n" for n in range(done)]
-    (folder / "metrics.jsonl").write_text("".join(lines))
-    write_samples(folder, ["one", "two"])
-    if policy != "none":
-        schedule(SearchSpace.preset("digits"), 2).save(folder / "policy.json")
-    return folder
 
 
 @pytest.mark.parametrize("policy", ["uniform", "none"])
@@ -133,17 +97,6 @@ def test_text_is_escaped(tmp_path):
     assert "<script>alert" not in write_report(folder).read_text("utf-8")
 
 
-def write_seeds(folder: Path, policy: str, scores: list[float], **settings) -> list[Path]:
-    """A finished training for each score."""
-    folders = []
-    for seed, score in enumerate(scores):
-        run = write_training(folder / f"seed-{seed}", policy, seed=seed, **settings)
-        lines = [json.dumps(epoch(n, test_accuracy=score)) + "\n" for n in range(3)]
-        (run / "metrics.jsonl").write_text("".join(lines))
-        folders.append(run)
-    return folders
-
-
 def compared(*folders: Path) -> str:
     common = folders[0].parent.parent
     assert main([*map(str, folders), "--out", str(common / "compare.html")]) == 0
@@ -163,7 +116,10 @@ def test_one_seed_each_names_no_winner(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "headline"),
     [
-        ([0.95, 0.961, 0.951], "Uniform is better than no policy by 15.4 ± 1.5 points"),
+        (
+            [0.95, 0.961, 0.951],
+            "Uniform is better than training without a policy by 15.4 ± 1.5 points",
+        ),
         ([0.95, 0.70, 0.83], "No winner: uniform and none cannot be told apart"),
     ],
 )
