@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddas_gpu.report.numbers import count, in_words
-from ddas_gpu.report.seeds import Group, Spread, paired, spread_of
+from ddas_gpu.report.seeds import MOST_SEEDS, Group, Spread, paired, spread_of
 from ddas_gpu.report.training_run import TrainingRun
 from ddas_gpu.report.training_scores import ScoreWords
 
@@ -44,6 +44,14 @@ class Difference:
             side = "better" if self.spread.mean > 0 else "worse"
             return f"{ours} is {side} than {theirs} by {by}"
         return f"{ours} cannot be told from {theirs} with these {self.spread.seeds} seeds"
+
+    @property
+    def outlook(self) -> str | None:
+        """Return how many seeds a difference of this size would take, where it cannot be told."""
+        if self.told or self.spread is None or self.spread.seeds < 2 or not self.spread.error:
+            return None
+        by, needed = self.words.difference(abs(self.spread.mean), None), self.spread.seeds_needed
+        return f"to tell {by} apart would take about {needed or f'more than {MOST_SEEDS}'} seeds"
 
     def to_json(self) -> dict[str, Any]:
         spread = None if self.spread is None else self.spread.to_json()

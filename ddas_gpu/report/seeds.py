@@ -14,6 +14,7 @@ from ddas_gpu.report.reading import RecordedRun
 AnyRun = TypeVar("AnyRun", bound=RecordedRun)
 
 CONFIDENCE = 0.95
+MOST_SEEDS = 100  # that one would train
 # Settings that do not make a run another one: where it is, and how it was carried out.
 FREE = (
     "checkpoint_seconds",
@@ -94,6 +95,17 @@ class Spread:
     def told(self) -> bool:
         """Whether the interval excludes 0. Seeds without any spread tell nothing, either."""
         return self.half > 0 and abs(self.mean) > self.half
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """About how many seeds would tell this mean from 0, with this spread; None if too many."""
+        deviation = self.error * math.sqrt(self.seeds)
+        enough = (
+            seeds
+            for seeds in range(2, MOST_SEEDS + 1)
+            if t_quantile((1 + CONFIDENCE) / 2, seeds - 1) * deviation < abs(self.mean) * seeds**0.5
+        )
+        return next(enough, None)
 
     def to_json(self) -> dict[str, Any]:
         interval = [self.mean - self.half, self.mean + self.half] if self.seeds > 1 else None

@@ -90,7 +90,10 @@ def _differences(found: ScoreComparison) -> Html | None:
         ours, theirs = (found.scores[name] for name in (difference.ours, difference.theirs))
         values = tuple(ours[seed] - theirs[seed] for seed in ours if seed in theirs)
         rows.append(Interval(f"to {difference.theirs}", spread.mean, half, shown, n, values))
-    sentences = [el("li", capital(d.sentence), ".") for d in found.differences]
+    sentences = [
+        el("li", capital("; ".join(filter(None, (d.sentence, d.outlook)))), ".")
+        for d in found.differences
+    ]
     lead = (
         f"The score of {in_a_sentence(found.subject)} minus that of the others, seed by seed: the "
         "same seed means the same images, first weights and order. The bar is the 95 % interval "

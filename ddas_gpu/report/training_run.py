@@ -71,12 +71,12 @@ class TrainingRun(RecordedRun):
         return f"epoch {self.chosen_epoch + 1}, {why}"
 
 
-def is_training(folder: Path) -> bool:
-    """Return whether a folder is that of a training; a damaged folder is not."""
+def made_by(folder: Path) -> Any:
+    """Return the command that made a folder; None if it is damaged."""
     try:
-        return read_config(folder / "config.json").get("command") == "train"
+        return read_config(folder / "config.json").get("command")
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def load_training(folder: Path) -> TrainingRun:

@@ -15,6 +15,7 @@ from train_commands import at_step
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.compare import compare
 from ddas_gpu.compare.__main__ import PROGRAM, main
+from ddas_gpu.report.__main__ import main as report
 
 FEW = {"epochs": 1, "train_share": 0.03, "test_share": 0.05, "batch_size": 8, "threads": 1}
 FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in FEW.items()]
@@ -85,6 +86,11 @@ def test_the_page_says_the_sentence(whole):
     headline = json.loads((whole / "comparison.json").read_text())["headline"]
     assert f"{headline}" in page.words() and "than uniform" in headline.replace("from", "than")
     assert "4 trainings, 2 settings, 2 seeds each" in page.words()
+
+
+def test_the_report_command_names_the_way(whole, capsys):
+    assert report([str(whole)]) == 2
+    assert f"ddas compare --resume --out {whole} writes its page" in capsys.readouterr().err
 
 
 def test_a_killed_comparison_goes_on_to_the_same_bytes(whole, policy, tmp_path, monkeypatch):

@@ -26,6 +26,12 @@ def test_a_difference_is_taken_seed_by_seed():
     assert paired({0: 0.1}, {1: 0.2}) is None
 
 
+def test_how_many_seeds_it_would_take():
+    assert spread_of([0.02, 0.01, 0.02]).seeds_needed == 3  # as it was told
+    assert spread_of([0.05, -0.01, 0.02]).seeds_needed == 12
+    assert spread_of([0.05, -0.05, 0.001]).seeds_needed is None
+
+
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1], [0.1, -0.05, 0.2]])
 def test_one_seed_no_spread_and_noise_tell_nothing(values):
     assert not spread_of(values).told
