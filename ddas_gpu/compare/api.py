@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,27 +66,53 @@ def compare(
         from its checkpoint, if the settings are the same.
     settings: any flag of `python -m ddas_gpu.train` under its name, such as epochs=30.
     """
-    model, scale = settings.get("model"), settings.get("scale", 1.0)
-    values = {
-        "policy": "none" if policy is None else str(policy),
-        "policies": tuple(map(str, policies)) or PEERS,
-        "seeds": seeds,
-        "out": Path(out),
-        **settings,
-    }
-    chosen = compare_preset(data, model, scale).replace(**values)
-    chosen.check()
-    if (Path(out) / "config.json").exists():
-        before = settings_of_run(Path(out), "compare", "comparison", CompareSettings)
-        chosen = chosen.replace(resume=True)
-        refuse_changes(before, chosen)
-    found, folder, ended = run_all(chosen, quiet)
+    chosen = make_settings(policies, policy, data, seeds, Path(out), settings)
+    with unchanged_process():
+        found, folder, ended = run_all(chosen, quiet)
     if found is None:
         steps = ended.job.steps if ended else 0
         raise KeyboardInterrupt(f"stopped after step {steps} of a training; call it again to go on")
     return ComparisonResult(
         found.scores, found.spreads, found.differences, found.headline(), folder / PAGE
     )
+
+
+def make_settings(
+    policies: tuple[str, ...],
+    policy: str | Path | None,
+    data: str,
+    seeds: int,
+    out: Path,
+    settings: dict[str, Any],
+) -> CompareSettings:
+    """Return checked settings, those of the comparison in `out` if there is one."""
+    fresh = compare_preset(data, settings.get("model"), settings.get("scale", 1.0)).to_json()
+    own = {"policies": policies or PEERS, "seeds": seeds, "out": out}
+    values = fresh | settings | own | {"policy": "none" if policy is None else policy}
+    # As a config.json: paths may be given as text, and types are checked.
+    chosen = CompareSettings.from_json(json.loads(json.dumps(values, default=str)))
+    chosen.check()
+    if (out / "config.json").exists():
+        before = settings_of_run(out, "compare", "comparison", CompareSettings)
+        chosen = chosen.replace(resume=True)
+        refuse_changes(before, chosen)
+    return chosen
+
+
+@contextmanager
+def unchanged_process() -> Iterator[None]:
+    """Keep torch's generators and the numbers of threads as they are."""
+    import torch
+
+    from ddas_gpu import ops
+
+    threads = torch.get_num_threads(), ops.get_num_threads()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads[0])
+        ops.set_num_threads(threads[1])
 
 
 def run_all(

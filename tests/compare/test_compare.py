@@ -154,3 +154,7 @@ def test_changed_settings_are_refused(whole, policy, capsys):
     assert "was started with --epochs 1, not 5" in capsys.readouterr().err
     with pytest.raises(ValueError, match="was started with --epochs 1, not 5"):
         compare("uniform", policy=policy, out=whole, **FEW | {"epochs": 5})
+    with pytest.raises(ValueError, match="unknown setting 'epoch'"):
+        compare(out=whole, epoch=5)
+    with pytest.raises(ValueError, match="epochs must be"):
+        compare(out=whole, epochs="five")

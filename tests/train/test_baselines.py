@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import PixelScale, find
 from ddas_gpu.pipelines.draws import draw_policies
 from ddas_gpu.train import baselines
@@ -88,6 +90,16 @@ def test_the_wide_magnitudes_bin_by_bin():
     assert p_o["Color 5"] == pytest.approx(2 * p_o["Color 0"])  # the magnitude 0 has no sign
     assert p_o["Rotate 0"] == p_o["Rotate 10"] == pytest.approx(1 / 14 / 31)
     assert p_o["Identity"] == pytest.approx(1 / 14)
+
+
+@pytest.mark.parametrize("op", [op for op, *_ in WIDE])
+def test_the_wide_ranges_are_pillows_bytes(op):
+    space = baselines.trivialaugment_wide().space
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    chosen = [i for i, candidate in enumerate(space) if candidate.op == op][::6]
+    for argument in map(space.argument, chosen):
+        expected = np.asarray(find(op).pillow(Image.fromarray(image), argument))
+        assert (apply_op(image[None], op, argument)[0] == expected).all()
 
 
 @pytest.mark.parametrize(("size", "pixels"), [(16, 16), (32, 32), (224, 32)])
