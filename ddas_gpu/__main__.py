@@ -16,6 +16,7 @@ PROGRAM = "ddas"
 COMMANDS = {
     "search": ("ddas_gpu.search.__main__", "find the augmentation policy that helps a data set"),
     "train": ("ddas_gpu.train.__main__", "train a network under an augmentation policy"),
+    "compare": ("ddas_gpu.compare.__main__", "train under several policies and compare them"),
     "report": ("ddas_gpu.report.__main__", "draw the report of a run, or compare several runs"),
     "export": (
         "ddas_gpu.export.__main__",

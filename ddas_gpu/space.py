@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, overload
 
-from ddas_gpu.ops.table import Argument, PixelScale, Reach, find_any
+from ddas_gpu.ops.table import WIDE, Argument, PixelScale, Reach, find_any
 from ddas_gpu.schema import check, read_json, short
 
 # Of a space in JSON.
@@ -19,7 +19,9 @@ SCHEMA = {
     "depth?": int,
     "scale?": {"translate?": int, "cutout?": int},
     "fill?": int,
+    "ranges?": str,
 }
+RANGES = ("autoaugment", "wide")
 MOST_OPS = 100  # in a policy
 MOST_PIXELS = 100_000
 
@@ -62,6 +64,7 @@ class SearchSpace(Sequence[Candidate]):
     depth: int = 2
     scale: PixelScale = PixelScale()
     fill: int = 0  # the grey of pixels from outside the image, and of Cutout's holes
+    ranges: str = "autoaugment"  # what the levels mean; "wide" for those of `ops.table.WIDE`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(self.candidates))
@@ -79,6 +82,10 @@ class SearchSpace(Sequence[Candidate]):
                 raise ValueError(f"scale is in pixels, 0 to {MOST_PIXELS}, not {side!r}")
         if not isinstance(self.fill, int) or not 0 <= self.fill <= 255:
             raise ValueError(f"fill is a grey from 0 to 255, not {self.fill!r}")
+        if self.ranges not in RANGES:
+            raise ValueError(f"ranges is one of {', '.join(RANGES)}, not {self.ranges!r}")
+        if self.ranges == "wide" and any((c.level or 0) > 10 for c in self.candidates):
+            raise ValueError("the wide ranges end at level 10")
 
     @classmethod
     def of(
@@ -88,6 +95,7 @@ class SearchSpace(Sequence[Candidate]):
         depth: int = 2,
         scale: PixelScale = PixelScale(),
         fill: int = 0,
+        ranges: str = "autoaugment",
     ) -> SearchSpace:
         """Return every op in the order given; those with a magnitude once at each level."""
         levels = tuple(levels)
@@ -99,7 +107,7 @@ class SearchSpace(Sequence[Candidate]):
                 candidates.extend(Candidate(name, level) for level in levels)
             else:
                 raise ValueError(f"{name} has a magnitude: give the space at least one level")
-        return cls(tuple(candidates), depth, scale, fill)
+        return cls(tuple(candidates), depth, scale, fill, ranges)
 
     @classmethod
     def preset(cls, name: str) -> SearchSpace:
@@ -127,13 +135,17 @@ class SearchSpace(Sequence[Candidate]):
         law = find_any(candidate.op).law
         if law is None or candidate.level is None:
             return None
+        if self.ranges == "wide":
+            law = WIDE.get(candidate.op.removesuffix("_BBox"), law)
         return law(candidate.level, self.scale)
 
     def to_json(self) -> dict[str, Any]:
+        ranges = {} if self.ranges == "autoaugment" else {"ranges": self.ranges}
         return {
             "depth": self.depth,
             "scale": {"translate": self.scale.translate, "cutout": self.scale.cutout},
             "fill": self.fill,
+            **ranges,
             "candidates": [[c.op] if c.level is None else [c.op, c.level] for c in self],
         }
 
@@ -148,6 +160,7 @@ class SearchSpace(Sequence[Candidate]):
                 raise ValueError(f"'scale' has {' and '.join(known)}, not {short(foreign[0])}")
             scale = PixelScale(**content.get("scale", {}))
             depth, fill = content.get("depth", 2), content.get("fill", 0)
+            ranges = content.get("ranges", "autoaugment")
             if "candidates" not in content and "ops" not in content:
                 raise ValueError("the content has no 'candidates'")
         except ValueError as error:
@@ -157,8 +170,8 @@ class SearchSpace(Sequence[Candidate]):
             ) from None
         if "candidates" in content:
             candidates = tuple(Candidate(*entry) for entry in content["candidates"])
-            return cls(candidates, depth, scale, fill)
-        return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill)
+            return cls(candidates, depth, scale, fill, ranges)
+        return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill, ranges)
 
     @classmethod
     def load(cls, path: str | Path) -> SearchSpace:

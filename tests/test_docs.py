@@ -40,6 +40,7 @@ OPTIONAL = {"accelerate", "lightning", "nvidia", "transformers"}
 WORK: dict[str, tuple[str, Any]] = {
     "search": ("run", 0),
     "train": ("run", 0),
+    "compare": ("run", 0),
     "report": ("write_reports", ()),
     "export": ("export", ""),
     "scan": ("scan_images", ()),

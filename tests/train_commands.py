@@ -34,14 +34,14 @@ def results(folder: Path) -> dict[str, Any]:
     return {
         "metrics": commands.metrics(folder),
         "checkpoint": commands.tensors(folder / "checkpoint.pt"),
-        "best.pt": (folder / "best.pt").read_bytes(),
+        "last.pt": (folder / "last.pt").read_bytes(),
         "policy.json": (folder / "policy.json").read_bytes(),
     }
 
 
 FILES = frozenset(
     {
-        "best.pt",
+        "last.pt",
         "checkpoint.pt",
         "config.json",
         "metrics.jsonl",
@@ -61,7 +61,7 @@ train = Command(
     folder=FOLDER,
     write_images=write_both_sets,
     files=FILES,
-    result="best.pt",
+    result="last.pt",
     results=results,
 )
 start, refused, at_step = train.start, train.refused, train.at_step

@@ -12,7 +12,7 @@ from typing import Any
 import tyro
 
 from ddas_gpu.cli.rules import flag
-from ddas_gpu.cli.settings import FREE_TO_CHANGE, Own
+from ddas_gpu.cli.settings import Own
 from ddas_gpu.distributed import torchrun
 
 # Flags of ddas_gpu 0.1, which keep working for one version.
@@ -108,7 +108,7 @@ def refuse_changes(before: Own, after: Own) -> None:
     """Raise a ValueError if a resumed run has other settings than before."""
     old, new = before.to_json(), after.to_json()
     for name in old:
-        if old[name] != new[name] and name not in FREE_TO_CHANGE:
+        if old[name] != new[name] and name not in after.free_to_change:
             raise ValueError(
                 f"the run in {new['out']} was started with {flag(name)} {old[name]}, not "
                 f"{new[name]}: a resumed run keeps its settings"

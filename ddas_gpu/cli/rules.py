@@ -34,6 +34,7 @@ RULES = (
             "lr_ops",
             "policies",
             "randaugment_ops",
+            "seeds",
             "smoothing",
             "test_batch_size",
             "threads",
@@ -58,7 +59,11 @@ RULES = (
     ),
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
-    Rule(("label_smoothing", "moving_average"), lambda value: 0 <= value < 1, "lies in [0, 1)"),
+    Rule(
+        ("label_smoothing", "moving_average", "val_share"),
+        lambda value: 0 <= value < 1,
+        "lies in [0, 1)",
+    ),
     Rule(("randaugment_level",), lambda value: 0 <= value <= 30, "is a level from 0 to 30"),
     Rule(
         ("adam_betas",),

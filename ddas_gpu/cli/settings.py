@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 from ddas_gpu.cli.groups import DataSettings
 from ddas_gpu.cli.rules import check_rules, flag
@@ -26,6 +26,8 @@ class Settings:
     """
 
     data: DataSettings = dataclasses.field(default_factory=DataSettings)
+
+    free_to_change: ClassVar[tuple[str, ...]] = FREE_TO_CHANGE
 
     @property
     def spec(self) -> DataSpec:

@@ -109,3 +109,10 @@ def random_share(source: Own, share: float, generator: np.random.Generator) -> O
     """Draw a share of the images, in their order."""
     count = max(1, round(share * len(source)))
     return source.subset(np.sort(generator.permutation(len(source))[:count]))
+
+
+def held_out(source: Own, share: float, generator: np.random.Generator) -> tuple[Own, Own]:
+    """Draw a share of the images at random; return the others and it, each in their order."""
+    order = generator.permutation(len(source))
+    count = max(1, round(share * len(source)))
+    return source.subset(np.sort(order[count:])), source.subset(np.sort(order[:count]))

@@ -25,6 +25,7 @@ from ddas_gpu.ops.declare import (
     SMOOTH,
     AffineMatrix,
     Argument,
+    Law,
     Numbers,
     Op,
     PixelScale,
@@ -35,7 +36,7 @@ from ddas_gpu.ops.declare import (
     point_op,
 )
 
-__all__ = ["BOX_OPS", "OPS", "Argument", "Op", "PixelScale", "Reach", "find", "find_any"]
+__all__ = ["BOX_OPS", "OPS", "WIDE", "Argument", "Op", "PixelScale", "Reach", "find", "find_any"]
 
 
 def find(name: str) -> Op:
@@ -295,3 +296,26 @@ variant(
     accepts=Range(0, 3, "the fraction of the box's sides that is cut out"),
     numbers=share_of_box,
 )
+
+
+# --- the wide ranges of TrivialAugment ------------------------------------------------------------
+
+
+def wide_enhancement(level: float, scale: PixelScale) -> float:
+    return 1 + 0.99 * (level - 5) / 5
+
+
+# Laws for levels 0 to 10 that replace those above; ops that are not here keep theirs. Rounded where
+# a level such as 3.333334 stands for 10/3.
+WIDE: dict[str, Law] = {
+    "Rotate": lambda level, scale: round(13.5 * level, 3),
+    "Posterize": lambda level, scale: 8 - round(0.6 * level),
+    "ShearX": lambda level, scale: 0.099 * level,
+    "ShearY": lambda level, scale: 0.099 * level,
+    # Pillow inverts from a threshold on; 246.5 and 247 are the same to bytes.
+    "Solarize": lambda level, scale: math.ceil(255 - 25.5 * level),
+    "Color": wide_enhancement,
+    "Contrast": wide_enhancement,
+    "Brightness": wide_enhancement,
+    "Sharpness": wide_enhancement,
+}

@@ -27,7 +27,7 @@ COLOURS = 8  # in the style sheet
 class Line:
     """One line of a chart; `series` picks its colour. NaN is a gap."""
 
-    name: str
+    name: str  # empty for none in the legend
     x: np.ndarray
     y: np.ndarray
     series: int  # from 0
@@ -118,6 +118,8 @@ def _draw(line: Line, x: np.ndarray, y: np.ndarray) -> list[Html]:
 def _legend(lines: Sequence[Line], show: Callable[[float], str]) -> Html:
     entries = []
     for line in lines:
+        if not line.name:
+            continue
         known = line.y[np.isfinite(line.y)]
         last = None if line.faint or not len(known) else el("b", show(float(known[-1])))
         kind = "key faint" if line.faint else "key"
@@ -161,6 +163,64 @@ def _ticks(values: np.ndarray, least_span: float) -> list[float]:
 def round_step(end: float, most: int) -> int:
     """Return the smallest of 1, 2, 5, 10, 20, 50 … that fits at most `most` times into `end`."""
     return next(m * 10**k for k in count() for m in (1, 2, 5) if end / (m * 10**k) <= most)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean ± `half`, and the values that it is of."""
+
+    name: str
+    mean: float
+    half: float
+    shown: str  # mean and half in words
+    series: int  # from 0
+    values: tuple[float, ...] = ()
+
+
+def interval_chart(
+    intervals: Sequence[Interval], *, mark: Callable[[float], str], zero: bool = False
+) -> Html:
+    """Draw intervals below each other on one scale; `mark` formats a number of the axis.
+
+    zero: include 0 in the scale and draw a line there.
+    """
+    ends = [v for i in intervals for v in (i.mean - i.half, i.mean + i.half, *i.values)]
+    ticks = _ticks(np.array([*ends, 0.0] if zero else ends), least_span=0.002)
+    low, high = ticks[0], ticks[-1]
+
+    def at(value: float) -> float:
+        return 100 * (value - low) / (high - low)
+
+    rows = []
+    for one in intervals:
+        left, right = at(one.mean - one.half), at(one.mean + one.half)
+        bar = el("path", d=f"M{left:.2f} 3H{right:.2f}V7H{left:.2f}z", class_="mean")
+        dots = "".join(f"M{at(value):.2f} 5h0" for value in one.values)
+        svg = el(
+            "svg",
+            el("title", f"{one.name}: {one.shown}"),
+            zero and el("path", d=f"M{at(0):.2f} 0V10", class_="grid"),
+            bar,
+            el("path", d=dots, class_="dot", style="stroke-width:6px"),
+            el("path", d=f"M{at(one.mean):.2f} 1V9", class_="middle"),
+            viewBox="0 0 100 10",
+            preserveAspectRatio="none",
+            role="img",
+            aria_label=f"{one.name}: {one.shown}",
+        )
+        cells = el("td", svg), el("td", one.shown, class_="number")
+        rows.append(el("tr", el("th", one.name, scope="row"), cells, class_=colour(one.series)))
+    marks = [
+        el(
+            "span",
+            mark(tick).replace("-", "\N{MINUS SIGN}"),
+            class_="tick x" if tick in (low, high) else "tick x minor",
+            style=f"left:{at(tick):.4g}%",
+        )
+        for tick in ticks
+    ]
+    axis = el("tr", el("td"), el("td", el("div", marks, class_="epochs")), el("td"))
+    return el("table", el("tbody", rows), el("tfoot", axis), class_="strips intervals")
 
 
 def stacked_bar(shares: Sequence[tuple[str, float]], *, label: str) -> Html:

@@ -15,10 +15,10 @@ from ddas_gpu.report.html import Html, document, el
 from ddas_gpu.report.numbers import (
     count,
     in_words,
+    log2,
     op_ratios,
     percent,
     ratios,
-    rose_and_sank,
     scale_limit,
     short_percent,
     signed,
@@ -27,21 +27,26 @@ from ddas_gpu.report.numbers import (
 from ddas_gpu.report.parts import data_table, section, settings_of
 from ddas_gpu.report.reading import RecordedRun
 from ddas_gpu.report.run import Run
+from ddas_gpu.report.seeds import Group, Spread, grouped, spread_of, told_apart
+
+Ratios = dict[str, float]  # {op: its mean probability relative to uniform}
 
 
 def comparison_page(runs: Sequence[Run]) -> str:
-    """Return two or more runs side by side, as HTML."""
+    """Return two or more runs side by side, as HTML; the seeds of one setting are one column."""
     if len(runs) < 2:
         raise ValueError(f"a comparison needs two runs or more, not {len(runs)}")
     names = distinct_names(runs)
-    ops = _shared_ops(runs)
+    groups = grouped(runs, names)
+    every = dict(zip(map(id, runs), _shared_ops(runs), strict=True))
+    ops = [[every[id(run)] for run in group.runs.values()] for group in groups]
     return document(
         f"{len(runs)} runs · ddas_gpu",
-        _header(runs, names, ops),
-        _share(runs, names),
-        _table(runs, names, ops),
-        _agreement(runs, names, ops),
-        _settings(runs, names),
+        _header(groups, ops, dict(zip(names, runs, strict=True))),
+        _share(groups),
+        _table(groups, ops),
+        _agreement(runs, names, list(every.values())),
+        _settings(groups),
     )
 
 
@@ -64,33 +69,57 @@ def _shared_ops(runs: Sequence[Run]) -> list[dict[str, float]]:
     return [{op: values[op] for op in shared} for values in every]
 
 
-def _means(ops: list[dict[str, float]]) -> dict[str, float]:
+def _means(ops: list[Ratios]) -> Ratios:
     return {op: float(np.mean([values[op] for values in ops])) for op in ops[0]}
 
 
-def _header(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) -> Html:
-    rose = [op for op in ops[0] if all(values[op] > 1.05 for values in ops)]
-    sank = [op for op in ops[0] if all(values[op] < 0.95 for values in ops)]
-    means = _means(ops)
+def _headline(ops: list[list[Ratios]]) -> str:
+    """Return which ops moved: of several seeds, only what is told apart from uniform."""
+    every = [values for group in ops for values in group]
+    means = _means(every)
+    seeds = [group for group in ops if len(group) > 1]
+    if seeds:
+        told = [_told(group) for group in seeds]
+        moved = [op for op in means if all(op in found for found in told)]
+        rose = [op for op in moved if all(found[op] > 0 for found in told)]
+        sank = [op for op in moved if all(found[op] < 0 for found in told)]
+        where = f"Over {count(sum(map(len, seeds)), 'seed')}"
+    else:
+        rose = [op for op in means if all(values[op] > 1.05 for values in every)]
+        sank = [op for op in means if all(values[op] < 0.95 for values in every)]
+        where = "In every run"
     rose.sort(key=means.__getitem__, reverse=True)
     sank.sort(key=means.__getitem__)
-    where = "In every run"
-    if not rose and not sank:
-        where, (rose, sank) = "On average", rose_and_sank(means)
     parts = [f"{in_words(rose[:3])} rose"] * bool(rose)
     parts += [f"{in_words(sank[:3])} sank"] * bool(sank)
-    headline = f"{where} {'; '.join(parts)}" if parts else "No op moved the same way in these runs"
-    ends = [run.schedule.p_tp[-1] for run in runs]
+    if parts:
+        return f"{where} {'; '.join(parts)}"
+    if seeds:
+        return f"{where} no op is told apart from uniform"
+    return "No op moved the same way in these runs"
+
+
+def _told(group: list[Ratios]) -> Ratios:
+    """Return {op: mean of log2 of its ratio} for those that the seeds tell apart from uniform."""
+    spreads = {op: spread_of([float(log2(values[op])) for values in group]) for op in group[0]}
+    return {op: spreads[op].mean for op in told_apart(spreads)}
+
+
+def _header(groups: Sequence[Group[Run]], ops: list[list[Ratios]], runs: dict[str, Run]) -> Html:
+    ends = [run.schedule.p_tp[-1] for run in runs.values()]
     low, high = percent(min(ends)), percent(max(ends))
     spread = low if low == high else f"{low} to {high}"
+    settings = "" if len(groups) == len(runs) else f", {count(len(groups), 'setting')},"
     text = (
-        f"{len(runs)} runs over {len(ops[0])} ops in common. "
+        f"{len(runs)} runs{settings} over {len(ops[0][0])} ops in common. "
         f"The share of augmented images ends at {spread}."
     )
+    if settings:
+        text += " An op is named if the seeds tell it apart from uniform (t test, 5 % by chance)."
     return el(
         "header",
         el("p", "ddas_gpu · comparison", class_="eyebrow"),
-        el("h1", headline, "."),
+        el("h1", _headline(ops), "."),
         el("p", text, class_="summary"),
         [
             el(
@@ -98,47 +127,62 @@ def _header(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) 
                 f"{name} is not finished: {run.epochs} of {count(run.planned_epochs, 'epoch')}.",
                 class_="note",
             )
-            for name, run in zip(names, runs, strict=True)
+            for name, run in runs.items()
             if run.unfinished
         ],
     )
 
 
-def _share(runs: Sequence[Run], names: list[str]) -> Html:
-    lines = [
-        Line(
-            name,
-            np.arange(1, run.epochs + 1, dtype=float),
-            run.schedule.p_tp,
-            n,
-        )
-        for n, (name, run) in enumerate(zip(names, runs, strict=True))
-    ]
+def _share(groups: Sequence[Group[Run]]) -> Html:
+    lines = []
+    for n, group in enumerate(groups):
+        runs = list(group.runs.values())
+        for run in runs if len(runs) > 1 else []:
+            epochs = np.arange(1, run.epochs + 1, dtype=float)
+            lines.append(Line("", epochs, run.schedule.p_tp, n, faint=True))
+        shortest = min(run.epochs for run in runs)
+        mean = np.mean([run.schedule.p_tp[:shortest] for run in runs], axis=0)
+        lines.append(Line(group.name, np.arange(1, shortest + 1, dtype=float), mean, n))
     chart = line_chart(
         lines,
-        label=f"Share of images to augment by epoch, for {in_words(names)}",
+        label=f"Share of images to augment by epoch, for {in_words([g.name for g in groups])}",
         x_label="epoch",
         show=lambda p: percent(p, 1),
         mark=short_percent,
         least_span=0.04,
     )
-    return section("Share of images to augment, p_tp", None, chart)
+    faint = any(line.faint for line in lines)
+    lead = "Means over the seeds; the faint lines are single runs." if faint else None
+    return section("Share of images to augment, p_tp", lead, chart)
 
 
-def _table(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) -> Html:
-    means = _means(ops)
-    limit = scale_limit(np.array([list(values.values()) for values in ops]))
+def _table(groups: Sequence[Group[Run]], ops: list[list[Ratios]]) -> Html:
+    columns = [_means(group) for group in ops]
+    means = _means([values for group in ops for values in group])
+    limit = scale_limit(np.array([list(values.values()) for values in columns]))
     rows = []
     for op in sorted(means, key=means.__getitem__, reverse=True):
-        values = [*(each[op] for each in ops), means[op]]
+        spreads = [spread_of([values[op] for values in group]) for group in ops]
+        shown = [(spread.mean, _with_error(spread)) for spread in spreads]
+        if len(groups) > 1:
+            shown.append((means[op], times(means[op])))
         cells = [
-            el("td", times(v), class_=f"number {shade(v, limit)}", data_value=f"{v:.9g}")
-            for v in values
+            el("td", text, class_=f"number {shade(value, limit)}", data_value=f"{value:.9g}")
+            for value, text in shown
         ]
         rows.append(el("tr", el("th", op, scope="row"), cells))
     lead = "Mean over an op's levels after the last epoch, relative to the uniform 1/K."
-    table = data_table("Op by op", ("op", *names, "mean"), rows, sortable=True)
-    return section("Op by op", lead, table, class_="tinted")
+    if any(len(group) > 1 for group in ops):
+        lead += " Of several seeds the mean ± its standard error."
+    names = [group.name for group in groups]
+    heads = ("op", *names, "mean") if len(groups) > 1 else ("op", *names)
+    return section(
+        "Op by op", lead, data_table("Op by op", heads, rows, sortable=True), class_="tinted"
+    )
+
+
+def _with_error(spread: Spread) -> str:
+    return times(spread.mean) + (f" ± {spread.error:.2f}" if spread.seeds > 1 else "")
 
 
 def _candidates(run: Run) -> dict[str, float]:
@@ -146,7 +190,7 @@ def _candidates(run: Run) -> dict[str, float]:
     return {str(c): float(v) for c, v in zip(run.schedule.space, relative, strict=True)}
 
 
-def _agreement(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]]) -> Html:
+def _agreement(runs: Sequence[Run], names: list[str], ops: list[Ratios]) -> Html:
     candidates = [_candidates(run) for run in runs]
     rows, found = [], []
     for a, b in combinations(range(len(runs)), 2):
@@ -170,15 +214,16 @@ def _agreement(runs: Sequence[Run], names: list[str], ops: list[dict[str, float]
     return section("Do the runs agree?", lead, data_table("Rank agreement", heads, rows))
 
 
-def _settings(runs: Sequence[Run], names: list[str]) -> Html:
-    tables = [settings_of(run) for run in runs]
+def _settings(groups: Sequence[Group[Run]]) -> Html:
+    tables = [settings_of(group.first) for group in groups]
+    together = any(len(group.runs) > 1 for group in groups)
     rows = []
     for key in dict.fromkeys(key for table in tables for key in table):
         values = [table.get(key, "–") for table in tables]
-        if len(set(values)) > 1:
+        if len(set(values)) > 1 and not (together and key == "seed"):
             cells = [el("td", value) for value in values]
             rows.append(el("tr", el("th", key, scope="row"), cells))
     if not rows:
         return section("Settings that differ", "None: the runs have the same settings.")
-    table = data_table("Settings that differ", ("setting", *names), rows)
-    return section("Settings that differ", None, table)
+    heads = ("setting", *(group.name for group in groups))
+    return section("Settings that differ", None, data_table("Settings that differ", heads, rows))

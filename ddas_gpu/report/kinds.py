@@ -11,7 +11,7 @@ from ddas_gpu.report.comparison import comparison_page
 from ddas_gpu.report.page import report_page
 from ddas_gpu.report.training_comparison import training_comparison
 from ddas_gpu.report.training_page import training_page
-from ddas_gpu.report.training_run import TrainingRun, is_training, load_training
+from ddas_gpu.report.training_run import TrainingRun, load_training, made_by
 
 AnyRun = searches.Run | TrainingRun
 
@@ -19,7 +19,13 @@ AnyRun = searches.Run | TrainingRun
 def load_run(folder: str | Path) -> AnyRun:
     """Read the folder of a search or of a training."""
     folder = Path(folder)
-    return load_training(folder) if is_training(folder) else searches.load_run(folder)
+    command = made_by(folder)
+    if command == "compare":
+        raise ValueError(
+            f"{folder} is a comparison, not a run: ddas compare --resume --out {folder} writes its "
+            f"page again, and its trainings are {folder}/*/*"
+        )
+    return load_training(folder) if command == "train" else searches.load_run(folder)
 
 
 def pages_for(runs: Sequence[AnyRun]) -> tuple[Callable[[Any], str], Callable[[Any], str]]:

@@ -76,10 +76,11 @@ def next_steps(run: Run) -> Html:
         el("h3", "Is it better than uniform?"),
         el(
             "p",
-            "Train with this policy and with the uniform one, then compare the two runs.",
+            "Train without a policy, with uniform probabilities, with TrivialAugment and with this "
+            "policy, three seeds each; one page says what can be told apart.",
             class_="lead",
         ),
-        code(comparison(run), "Commands"),
+        code(comparison(run), "Command"),
     )
 
 
@@ -89,15 +90,13 @@ def _elsewhere(run: Run) -> list[Html]:
 
 
 def comparison(run: Run) -> str:
-    """Return the commands that compare the policy with the uniform one."""
+    """Return the command that compares the policy with uniform and with other baselines."""
     data, root = run.settings.get("data"), run.settings.get("root")
     flags = f" --data {_quoted(data)}" if data else ""
     flags += f" --root {_quoted(root)}" if root else ""
-    learned, uniform = (_quoted(f"{run.folder}-{name}") for name in ("learned", "uniform"))
     return (
-        f"ddas train{flags} --policy {_quoted(run.folder)} --out {learned}\n"
-        f"ddas train{flags} --policy uniform --out {uniform}\n"
-        f"ddas report {learned} {uniform}"
+        f"ddas compare{flags} --policy {_quoted(run.folder)} "
+        f"--out {_quoted(f'{run.folder}-compared')}"
     )
 
 

@@ -39,7 +39,7 @@ def _header(run: TrainingRun) -> Html:
     return el(
         "header",
         el("p", "ddas_gpu · training report", class_="eyebrow"),
-        el("h1", run.words.headline.format(run.words.show(run.best_score))),
+        el("h1", run.words.headline.format(run.words.show(run.score))),
         el("p", summary, class_="summary"),
         [el("p", note, class_="note", role="note") for note in notes],
         _tiles(run),

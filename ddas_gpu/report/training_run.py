@@ -46,24 +46,37 @@ class TrainingRun(RecordedRun):
         return known(self._scores)
 
     @property
-    def best_epoch(self) -> int:
-        return int(np.nanargmax(self._scores))
+    def chosen_epoch(self) -> int:
+        """The epoch whose weights count: the best on validation images if there are any.
+
+        Otherwise the last that was tested. The test images choose nothing.
+        """
+        if self._is_validated:
+            return int(np.nanargmax(self.numbers[self.words.score.validated]))
+        return int(self.tested_epochs[-1])
 
     @property
-    def best_score(self) -> float:
-        return float(self._scores[self.best_epoch])
+    def _is_validated(self) -> bool:
+        return bool(np.isfinite(self.numbers[self.words.score.validated]).any())
 
     @property
-    def last_score(self) -> float:
-        return float(self._scores[self.tested_epochs[-1]])
+    def score(self) -> float:
+        """The test score of the chosen epoch."""
+        return float(self._scores[self.chosen_epoch])
+
+    @property
+    def chosen_words(self) -> str:
+        """Return which epoch counts, and why."""
+        why = "best on validation images" if self._is_validated else "the last"
+        return f"epoch {self.chosen_epoch + 1}, {why}"
 
 
-def is_training(folder: Path) -> bool:
-    """Return whether a folder is that of a training; a damaged folder is not."""
+def made_by(folder: Path) -> Any:
+    """Return the command that made a folder; None if it is damaged."""
     try:
-        return read_config(folder / "config.json").get("command") == "train"
+        return read_config(folder / "config.json").get("command")
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def load_training(folder: Path) -> TrainingRun:
@@ -74,7 +87,7 @@ def load_training(folder: Path) -> TrainingRun:
     words = words_for(task_of(config, records.values()))
     numbers = {
         name: np.array([number(record, name, where) for where, record in records.items()])
-        for name in (*words.columns, *NUMBERS)
+        for name in (*words.columns, words.score.validated, *NUMBERS)
     }
     if not np.isfinite(numbers[words.score.tested]).any():
         raise ValueError(f"{metrics} has no tested epoch yet: there is nothing to draw")

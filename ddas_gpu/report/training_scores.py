@@ -24,12 +24,13 @@ class ScoreWords:
 
     score: Score
     name: str
-    headline: str  # {} is the best score
+    headline: str  # {} is the score
     charts: dict[str, dict[str, str]]  # title: {number: name of its line}
     columns: dict[str, tuple[str, Show]]  # of the table: {number: (head, how it is written)}
     show: Show
     mark: Show  # on an axis
     tiles: Callable[[TrainingRun], list[Tile]]
+    difference: Callable[[float, float | None], str]  # of two scores, ± half its interval
 
 
 def _share(value: float) -> str:
@@ -37,19 +38,35 @@ def _share(value: float) -> str:
 
 
 def _errors(run: TrainingRun) -> list[Tile]:
-    training = run.numbers["accuracy"][-1]
+    training = run.numbers["accuracy"][run.chosen_epoch]
     return [
-        ("best test error", _share(1 - run.best_score), f"epoch {run.best_epoch + 1}"),
-        ("last test error", _share(1 - run.last_score), f"training {_share(1 - training)}"),
+        ("test error", _share(1 - run.score), run.chosen_words),
+        ("training error", _share(1 - training), "of augmented images"),
     ]
 
 
 def _precisions(run: TrainingRun) -> list[Tile]:
-    half, strict = (run.numbers[f"test_mAP{overlap}"][run.best_epoch] for overlap in (50, 75))
+    half, strict = (run.numbers[f"test_mAP{overlap}"][run.chosen_epoch] for overlap in (50, 75))
     return [
-        ("best mAP", PRECISION.show(run.best_score), f"epoch {run.best_epoch + 1}"),
-        ("mAP50 in that epoch", PRECISION.show(half), f"mAP75 {PRECISION.show(strict)}"),
+        ("test mAP", PRECISION.show(run.score), run.chosen_words),
+        ("mAP50", PRECISION.show(half), f"mAP75 {PRECISION.show(strict)}"),
     ]
+
+
+def _points(difference: float, half: float | None) -> str:
+    """Format percentage points: 2.1 ± 0.6 points.
+
+    >>> _points(0.021, 0.006), _points(0.0012, 0.0004)
+    ('2.1 ± 0.6 points', '0.12 ± 0.04 points')
+    """
+    digits = 2 if (difference if half is None else half) < 0.001 else 1
+    range_ = "" if half is None else f" ± {100 * half:.{digits}f}"
+    return f"{100 * difference:.{digits}f}{range_} points"
+
+
+def _precision(difference: float, half: float | None) -> str:
+    range_ = "" if half is None else f" ± {half:.3f}"
+    return f"{difference:.3f}{range_} mAP"
 
 
 LOSS: Show = "{:.4f}".format
@@ -61,7 +78,13 @@ CLASSIFIER = ScoreWords(
     score=ACCURACY,
     name="accuracy",
     headline="{} of the test images are classified correctly.",
-    charts={"Accuracy": {"test_accuracy": "test", "accuracy": "training, augmented"}},
+    charts={
+        "Accuracy": {
+            "test_accuracy": "test",
+            "accuracy": "training, augmented",
+            "val_accuracy": "validation",
+        }
+    },
     columns={
         **BEFORE,
         "accuracy": ("training accuracy", _share),
@@ -73,6 +96,7 @@ CLASSIFIER = ScoreWords(
     show=_share,
     mark=short_percent,
     tiles=_errors,
+    difference=_points,
 )
 
 OVERLAPS = {"test_mAP": "mAP", "test_mAP50": "mAP50", "test_mAP75": "mAP75"}
@@ -82,7 +106,7 @@ DETECTOR = ScoreWords(
     name="mAP",
     headline="The boxes reach an mAP of {} on the test images.",
     charts={
-        "Mean average precision, by overlap": OVERLAPS,
+        "Mean average precision, by overlap": {**OVERLAPS, "val_mAP": "mAP, validation"},
         "mAP, by object size": SIZES,
     },
     columns={
@@ -95,6 +119,7 @@ DETECTOR = ScoreWords(
     show=PRECISION.show,
     mark="{:g}".format,
     tiles=_precisions,
+    difference=_precision,
 )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddas_gpu.files import write_atomically
+
+if TYPE_CHECKING:
+    from ddas_gpu.report.score_differences import ScoreComparison
 
 
 def write_report(run_folder: str | Path) -> Path:
@@ -37,3 +42,26 @@ def write_reports(run_folders: Sequence[Path], comparison: Path | None = None) -
         # File names may hold bytes that are not text, which UTF-8 cannot encode.
         write_atomically(path, page.encode(errors="replace"))
     return list(pages)
+
+
+def write_comparison(
+    folders: Mapping[str, Sequence[Path]], subject: str | None, page: Path, table: Path
+) -> ScoreComparison:
+    """Compare trainings, {policy: folders of its seeds}; write the page and the table as JSON.
+
+    subject: the policy in question, if there is one.
+    """
+    from ddas_gpu.report.score_differences import ScoreComparison
+    from ddas_gpu.report.seeds import Group
+    from ddas_gpu.report.training_comparison import comparison_of
+    from ddas_gpu.report.training_run import load_training
+
+    groups = []
+    for name, places in folders.items():
+        runs = [load_training(folder) for folder in places]
+        groups.append(Group(name, {int(run.settings["seed"]): run for run in runs}))
+    found = ScoreComparison(groups, subject)
+    write_atomically(page, comparison_of(found).encode(errors="replace"))
+    content = json.dumps(found.to_json(), indent=2, ensure_ascii=False)
+    write_atomically(table, f"{content}\n".encode())
+    return found

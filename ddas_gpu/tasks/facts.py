@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Score:
     """The number that trainings are ranked by; more is better."""
 
-    key: str  # test_KEY and best_KEY in metrics.jsonl, KEY in best.pt
+    key: str  # test_KEY and val_KEY in metrics.jsonl, KEY in last.pt and best.pt
     name: str  # for people
     form: str  # format specification of a value
 
@@ -18,8 +18,8 @@ class Score:
         return f"test_{self.key}"
 
     @property
-    def best(self) -> str:
-        return f"best_{self.key}"
+    def validated(self) -> str:
+        return f"val_{self.key}"
 
     def show(self, value: float) -> str:
         return format(value, self.form)

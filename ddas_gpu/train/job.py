@@ -13,12 +13,15 @@ from ddas_gpu.runs.job import Files, Metrics
 from ddas_gpu.runs.run_folder import POLICY, SAMPLES, archive
 from ddas_gpu.train.loop import Training
 
-BEST = "best.pt"
-BEST_VERSION = 1
+LAST, BEST = "last.pt", "best.pt"
+WEIGHTS_VERSION = 1
 
 
 class TrainingJob:
-    """A `Job`: metrics.jsonl has one line per epoch, best.pt the best weights so far."""
+    """A `Job`: metrics.jsonl has one line per epoch, last.pt the weights after the last one.
+
+    With --val-share, best.pt has those of the epoch that is best on the validation images so far.
+    """
 
     command, name = "train", "training"
 
@@ -42,7 +45,9 @@ class TrainingJob:
         return self.ranks.count == 1 or self.training.looked_at
 
     def fingerprints(self) -> list[int]:
-        return [self.training.train.fingerprint(), self.training.tested.fingerprint()]
+        training = self.training
+        sets = (training.train, training.tested, training.validated)
+        return [images.fingerprint() for images in sets if images is not None]
 
     def facts(self) -> dict[str, Any]:
         schedule = self.training.schedule
@@ -69,21 +74,25 @@ class TrainingJob:
         best = self.training.best
         if best is None or best["epoch"] != self._last["epoch"]:
             return {}
+        return {BEST: self._weights(best)}
+
+    def final_files(self) -> Files:
+        return {LAST: self._weights(self.training.last or {})}
+
+    def _weights(self, tested: dict[str, Any]) -> bytes:
+        """Return the weights as a file that `torch.load(…, weights_only=True)` reads."""
         settings = self.training.settings
         content = {
-            "version": BEST_VERSION,
+            "version": WEIGHTS_VERSION,
             "model": settings.training.model,
             "class_names": list(self.training.train.class_names),
             "image_size": settings.data.image_size,
-            **best,
+            **tested,
             "weights": self.training.weights(),
         }
         buffer = io.BytesIO()
-        torch.save(content, buffer)  # `torch.load(…, weights_only=True)` reads it
-        return {BEST: buffer.getvalue()}
-
-    def final_files(self) -> Files:
-        return {}
+        torch.save(content, buffer)
+        return buffer.getvalue()
 
     def status(self) -> str:
         """Return the numbers of the last epoch; nothing in the first."""
@@ -91,8 +100,7 @@ class TrainingJob:
             return ""
         score, tested = self.training.task.facts.score, ""
         if score.tested in self._last:
-            this, best = (score.show(self._last[key]) for key in (score.tested, score.best))
-            tested = f", {score.name} {this} (best {best})"
+            tested = f", {score.name} {score.show(self._last[score.tested])}"
         p_tp = self._last["apply_probability"]
         return f"loss {self._last['loss']:.3f}{tested}, p_tp {p_tp:.3f}"
 
@@ -101,12 +109,18 @@ class TrainingJob:
         return f"training {model} in {self.total_steps} steps: {folder}"
 
     def summary(self, folder: Path) -> list[str]:
-        best, score = self.training.best, self.training.task.facts.score
-        assert best is not None  # the last epoch is always tested
-        return [
-            f"best {score.name}: {score.show(best[score.key])}, after epoch {best['epoch'] + 1}",
-            f"weights: {folder / BEST}",
-        ]
+        score = self.training.task.facts.score
+
+        def words(tested: dict[str, Any], why: str) -> str:
+            return f"{score.name} {score.show(tested[score.key])} after epoch {why}"
+
+        last, best = self.training.last, self.training.best
+        lines = [] if last is None else [words(last, f"{last['epoch'] + 1}, the last")]
+        lines.append(f"weights: {folder / LAST}")
+        if best is not None:
+            lines.append(words(best, f"{best['epoch'] + 1}, the best on the validation images"))
+            lines.append(f"weights: {folder / BEST}")
+        return lines
 
     def state_dict(self) -> dict[str, Any]:
         return self.training.state_dict()

@@ -11,6 +11,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddas_gpu import streams
+from ddas_gpu.data.sources import Source
+from ddas_gpu.data.splits import held_out
 from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
 from ddas_gpu.errors import Diverged
 from ddas_gpu.pipelines.batches import StepBatches
@@ -19,6 +22,7 @@ from ddas_gpu.pipelines.order import Order
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.space import check_space
+from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, open_task
 from ddas_gpu.train.moving_average import MovingAverage
 from ddas_gpu.train.settings import TrainSettings
@@ -48,7 +52,13 @@ class Training:
         if schedule is not None:
             check_space(schedule.space, task.facts.has_boxes, f"--policy {settings.policy.policy}")
         self.train, self.tested = task.training_sets()
-        self.batches, self.test_batches = self._open_batches()
+        self.validated: Source | None = None  # part of the training images, to choose an epoch by
+        if settings.data.val_share:
+            generator = streams.generator(self.seed, Stream.SPLIT, 1)
+            self.train, self.validated = held_out(self.train, settings.data.val_share, generator)
+        self.batches = self._open_batches()
+        self.test_batches = self._open_test(self.tested)
+        self.val_batches = None if self.validated is None else self._open_test(self.validated)
         self.steps_per_epoch = self.batches.per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
         self.model = open_network(task, self.train.class_names, settings.run, ranks)
@@ -61,27 +71,31 @@ class Training:
             self.device.type, enabled=self.mixed and self.half is torch.float16
         )
         self.steps = 0  # done so far
-        self.best: dict[str, Any] | None = None  # epoch and score of the best test so far
+        self.last: dict[str, Any] | None = None  # epoch and score of the last test
+        self.best: dict[str, Any] | None = None  # and of the epoch that --val-share chooses
         self._start_epoch()
 
-    def _open_batches(self) -> tuple[StepBatches, EvaluationBatches]:
-        task, settings, ranks = self.task, self.settings, self.ranks
-        feed = task.model_feed(self.train, training=True, schedule=self.schedule)
+    def _open_batches(self) -> StepBatches:
+        settings, ranks = self.settings, self.ranks
+        feed = self.task.model_feed(self.train, training=True, schedule=self.schedule)
         size = ranks.batch_size("--batch-size", settings.training.batch_size, settings.run.ranks)
         order = order_for(len(self.train), size, self.seed, ranks.rank, ranks.count)
-        workers = settings.data.workers or settings.run.threads
-        test = task.model_feed(self.tested, training=False)
+        return StepBatches(feed, order, self.device.type, self._workers)
+
+    def _open_test(self, source: Source) -> EvaluationBatches:
+        feed = self.task.model_feed(source, training=False)
         blocks = Order(
-            len(self.tested),
-            settings.training.test_batch_size,
-            shard_id=ranks.rank,
-            num_shards=ranks.count,
+            len(source),
+            self.settings.training.test_batch_size,
+            shard_id=self.ranks.rank,
+            num_shards=self.ranks.count,
             shuffle=False,
         )
-        device = self.device.type
-        return StepBatches(feed, order, device, workers), EvaluationBatches(
-            test, blocks, device, workers
-        )
+        return EvaluationBatches(feed, blocks, self.device.type, self._workers)
+
+    @property
+    def _workers(self) -> int | None:
+        return self.settings.data.workers or self.settings.run.threads
 
     def _start_epoch(self) -> None:
         # Sums over the steps of an epoch, on the device: reading them would mean waiting.
@@ -171,18 +185,16 @@ class Training:
     def finish_epoch(self) -> dict[str, Any]:
         """Test, if due, after the last step of an epoch; return its line of metrics.jsonl."""
         self.require_finite()
-        epoch, score = self.epoch - 1, self.task.facts.score
+        epoch = self.epoch - 1
         last = self.epoch == self.settings.training.epochs
         due = self.epoch % self.settings.training.evaluate_every == 0
         tested = self._test(epoch) if due or last else {}
-        best = {} if self.best is None else {score.best: self.best[score.key]}
         means = (self.sums / self.steps_per_epoch).tolist()
         line = {
             "epoch": epoch,
             "step": self.steps,
             **dict(zip(("loss", *self.task.measured), means, strict=True)),
             **tested,
-            **best,
             "apply_probability": self.apply_probability(epoch),
             "learning_rate": self.learning_rate(self.steps - 1),
             "seconds": self.seconds,
@@ -200,15 +212,24 @@ class Training:
         start = time.perf_counter()
         # Batch norm's running statistics are a rank's own until the next step.
         self.ranks.copy_from_first(self.weights().values())
-        with torch.autocast(self.device.type, self.half, enabled=self.mixed):
-            tested = self.task.test(self.model, self.weights(), self.test_batches, self.tested)
-        self.seconds["evaluation"] = time.perf_counter() - start
-        if not math.isfinite(tested["test_loss"]):
-            self._diverged("test loss")
+        tested = self._evaluate(self.test_batches, self.tested)
         score = self.task.facts.score
-        if self.best is None or tested[score.tested] > self.best[score.key]:
-            self.best = {"epoch": epoch, score.key: tested[score.tested]}
+        self.last = {"epoch": epoch, score.key: tested[score.tested]}
+        if self.val_batches is not None:
+            found = self._evaluate(self.val_batches, self.validated)
+            tested |= {name.replace("test_", "val_", 1): value for name, value in found.items()}
+            value = tested[score.validated]
+            if self.best is None or value > self.best[score.validated]:
+                self.best = {**self.last, score.validated: value}
+        self.seconds["evaluation"] = time.perf_counter() - start
         return tested
+
+    def _evaluate(self, batches: EvaluationBatches, source: Source | None) -> dict[str, float]:
+        with torch.autocast(self.device.type, self.half, enabled=self.mixed):
+            found = self.task.test(self.model, self.weights(), batches, source)
+        if not math.isfinite(found["test_loss"]):
+            self._diverged("test loss")
+        return found
 
     def apply_probability(self, epoch: int) -> float:
         """Return p_tp of an epoch."""
@@ -233,6 +254,7 @@ class Training:
             "average": None if self.average is None else self.average.state_dict(),
             "scaler": self.scaler.state_dict(),
             "best": self.best,
+            "last": self.last,
             "sums": self.sums,
             "seconds": self.seconds,
         }
@@ -249,7 +271,9 @@ class Training:
             self.average.load_state_dict(state["average"])
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
-        self.steps, self.best = state["steps"], state["best"]
+        # Older versions chose an epoch by its test, and did not keep the last one.
+        self.steps, best, self.last = state["steps"], state["best"], state.get("last")
+        self.best = None if self.validated is None else best
         self.sums = state["sums"].to(self.device)
         self.seconds = state["seconds"]
 

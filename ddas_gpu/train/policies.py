@@ -9,11 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from ddas_gpu.cli.rules import check_rules
 from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.tasks.facts import FACTS
 from ddas_gpu.train import baselines
 from ddas_gpu.train.settings import PolicySettings, TrainSettings
 
-NAMES = ("none", "uniform", "randaugment", "trivialaugment")
+NAMES = ("none", "uniform", "randaugment", "trivialaugment", "trivialaugment-wide")
+NUMBERED = "uniform-P_TP, randaugment-LEVEL, uniform:POLICY"
+UNIFORM = "uniform:"  # the candidates and the p_tp of a policy, all candidates equally likely
 RELEASED = "released:"
 RELEASED_NAMES = ("cifar10", "cifar100")
 
@@ -24,28 +28,65 @@ def open_policy(chosen: TrainSettings) -> PolicySchedule | None:
     if policy.policy == "none":
         _refuse_ablations(policy)
         return None
-    if policy.policy in NAMES:
-        space = chosen.spec.space.at(size)
-        made = {
-            "uniform": lambda: baselines.uniform(space),
-            "randaugment": lambda: baselines.randaugment(
-                policy.randaugment_ops, policy.randaugment_level, space.scale
-            ),
-            "trivialaugment": lambda: baselines.trivialaugment(space.scale),
-        }
-        return ablated(made[policy.policy](), policy)
-    if policy.policy.startswith(RELEASED):
-        name = policy.policy.removeprefix(RELEASED)
-        schedule = PolicySchedule.from_released(find_released(name, policy.released_root))
-        return ablated(at_size(schedule, size), policy)
-    return ablated(at_size(_load(policy.policy), size), policy)
+    schedule = _baseline(chosen)
+    if schedule is None:
+        name = policy.policy.removeprefix(UNIFORM)
+        schedule = at_size(_load(name, policy.released_root), size)
+        if policy.policy.startswith(UNIFORM):
+            schedule = baselines.levelled(schedule)
+    return ablated(schedule, policy)
 
 
-def _load(name: str) -> PolicySchedule:
+def _baseline(chosen: TrainSettings) -> PolicySchedule | None:
+    """Return the schedule of a baseline; None if --policy is not the name of one."""
+    policy, size = chosen.policy, chosen.data.image_size
+    name, number = numbered(policy.policy)
+    space = chosen.spec.space.at(size)
+    if name == "uniform":
+        return baselines.uniform(space, baselines.START if number is None else number)
+    if name == "randaugment":
+        level = policy.randaugment_level if number is None else number
+        schedule = baselines.randaugment(policy.randaugment_ops, level, space.scale)
+    elif name == "trivialaugment":
+        schedule = baselines.trivialaugment(space.scale)
+    elif name == "trivialaugment-wide":
+        schedule = baselines.trivialaugment_wide(size)
+    else:
+        return None
+    has_boxes = FACTS[chosen.spec.task].has_boxes
+    return baselines.with_boxes(schedule, space.fill) if has_boxes else schedule
+
+
+# {baseline with a number: the setting whose rule the number follows}
+NUMBERS = {"uniform": "fixed_apply_probability", "randaugment": "randaugment_level"}
+
+
+def numbered(name: str) -> tuple[str, float | None]:
+    """Return a baseline's name and the number behind it, if there is one.
+
+    >>> numbered("randaugment-5"), numbered("trivialaugment-wide")
+    (('randaugment', 5.0), ('trivialaugment-wide', None))
+    """
+    baseline, _, rest = name.partition("-")
+    if baseline not in NUMBERS or not rest:
+        return name, None
+    try:
+        number = float(rest)
+    except ValueError:
+        return name, None
+    check_rules({NUMBERS[baseline]: number})
+    return baseline, number
+
+
+def _load(name: str, released_root: Path | None) -> PolicySchedule:
+    if name.startswith(RELEASED):
+        return PolicySchedule.from_released(
+            find_released(name.removeprefix(RELEASED), released_root)
+        )
     path = Path(name)
     if not path.exists():
         raise ValueError(
-            f"--policy {name} is neither a file nor one of {', '.join(NAMES)}, "
+            f"--policy {name} is neither a file nor one of {', '.join(NAMES)}, {NUMBERED}, "
             f"{', '.join(RELEASED + released for released in RELEASED_NAMES)}"
         )
     return PolicySchedule.load(path)

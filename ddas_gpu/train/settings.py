@@ -29,6 +29,9 @@ class DataSettings(groups.DataSettings):
     images."""
     test_share: float = 1.0
     """Use only this share of the test images."""
+    val_share: float = 0.0
+    """Hold back this share of the training images and keep the weights of the epoch that scores
+    best on them, in best.pt; 0 to train on all. No epoch is ever chosen by the test images."""
     svhn_extra: bool = False
     """SVHN: train on extra_32x32.mat, too."""
     bad_files: Literal["stop", "skip", "trust"] = "stop"
@@ -41,7 +44,8 @@ class PolicySettings:
 
     policy: str = "none"
     """A policy.json that a search wrote, released:cifar10, released:cifar100, or one of: none,
-    uniform, randaugment, trivialaugment."""
+    uniform, randaugment, trivialaugment, trivialaugment-wide. uniform-0.5 has that p_tp,
+    uniform:POLICY the candidates and the p_tp of another policy, randaugment-5 that level."""
     fixed_apply_probability: float | None = None
     """Augment with this probability in all epochs, whatever the policy's p_tp (an ablation)."""
     static: Literal["last", "last-apply", "last-ops"] | None = None

@@ -8,10 +8,13 @@ from pathlib import Path
 import browser
 import pytest
 from run_folders import write_run
+from training_folders import write_seeds
 
 from ddas_gpu.report.comparison import comparison_page
 from ddas_gpu.report.page import report_page
 from ddas_gpu.report.run import load_run
+from ddas_gpu.report.training_comparison import training_comparison
+from ddas_gpu.report.training_run import load_training
 from ddas_gpu.space import SearchSpace
 
 pytestmark = pytest.mark.skipif(
@@ -29,12 +32,22 @@ def comparison(folder: Path) -> str:
     return comparison_page([load_run(write_run(folder / n, seed=k)) for k, n in enumerate("abc")])
 
 
+def trainings(folder: Path) -> str:
+    runs = [
+        load_training(run)
+        for name in ("none", "trivialaugment-wide")
+        for run in write_seeds(folder / name, name, [0.8, 0.805, 0.81])
+    ]
+    return training_comparison(runs)
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "digits": lambda folder: search(folder, "digits", 8),
     "cifar": lambda folder: search(folder, "cifar", 40, root=LONG),
     "coco": lambda folder: search(folder, "coco", 12, samples=0),
     "one epoch": lambda folder: search(folder, "sanity", 1),
     "comparison": comparison,
+    "trainings": trainings,
 }
 
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_folders import Page, write_run
 
+from ddas_gpu import PolicySchedule
 from ddas_gpu.report.comparison import comparison_page, distinct_names
 from ddas_gpu.report.run import load_run
 from ddas_gpu.space import SearchSpace
@@ -60,6 +62,27 @@ def test_spaces_without_a_common_op(tmp_path: Path):
 def test_unfinished_runs_are_named(tmp_path: Path):
     words = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", planned=20)).words()
     assert "b is not finished: 3 of 20 epochs" in words
+
+
+def write_seeds(folder: Path, tilt: float) -> list[Path]:
+    """Three searches that differ in their seed; Rotate rises by `tilt` in all of them."""
+    space, folders = SearchSpace.preset("digits"), []
+    for seed in range(3):
+        run = write_run(folder / f"seed-{seed}", seed=seed)
+        noise = np.random.default_rng(seed).normal(0, 0.1, len(space))
+        alpha = noise + tilt * np.array([candidate.op == "Rotate" for candidate in space])
+        p_o = np.exp(alpha) / np.exp(alpha).sum()
+        PolicySchedule(space, [0.3] * 3, [p_o] * 3).save(run / "policy.json")
+        folders.append(run)
+    return folders
+
+
+def test_seeds_are_one_column_and_only_what_they_tell_is_named(tmp_path: Path):
+    words = compare(*write_seeds(tmp_path / "a", tilt=2.0)).words()
+    assert "Over 3 seeds Rotate rose" in words and "3 runs, 1 setting, over" in words
+    assert "Of several seeds the mean ± its standard error" in words
+    words = compare(*write_seeds(tmp_path / "b", tilt=0.0)).words()
+    assert "Over 3 seeds no op is told apart from uniform" in words
 
 
 def test_names_grow_until_they_differ(tmp_path: Path):

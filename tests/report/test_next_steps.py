@@ -12,11 +12,11 @@ import pytest
 from run_folders import Page, write_run
 
 import ddas_gpu
+from ddas_gpu.compare.__main__ import parse
 from ddas_gpu.report import next_steps
 from ddas_gpu.report.page import report_page
 from ddas_gpu.report.run import load_run
 from ddas_gpu.space import SearchSpace
-from ddas_gpu.train.__main__ import parse
 
 
 def snippet(text: str, folder: Path) -> str:
@@ -70,17 +70,13 @@ def test_boxes_have_their_own_loader(tmp_path: Path):
     assert "PolicyTransform" not in words and "ddas export" not in words
 
 
-def test_the_commands_are_accepted(tmp_path: Path):
+def test_the_command_is_accepted(tmp_path: Path):
     folder = write_run(tmp_path / "my run", root=str(tmp_path / "a b"))
-    *trainings, report = next_steps.comparison(load_run(folder)).splitlines()
-    outs = []
-    for command, policy in zip(trainings, (str(folder), "uniform"), strict=True):
-        program, name, *flags = shlex.split(command)
-        settings = parse(flags)
-        assert (program, name) == ("ddas", "train")
-        assert settings.policy.policy == policy and settings.data.root == tmp_path / "a b"
-        outs.append(str(settings.run.out))
-    assert shlex.split(report) == ["ddas", "report", *outs] and outs[0] != outs[1]
+    program, name, *flags = shlex.split(next_steps.comparison(load_run(folder)))
+    settings = parse(flags)
+    assert (program, name) == ("ddas", "compare")
+    assert settings.policy.policy == str(folder) and settings.data.root == tmp_path / "a b"
+    assert settings.run.out != folder
 
 
 def test_the_export_command_runs(tmp_path: Path):

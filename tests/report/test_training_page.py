@@ -6,48 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from run_folders import Page, schedule, write_run, write_samples
+from run_folders import Page, write_run
+from training_folders import epoch, write_seeds, write_training
 
 from ddas_gpu.report.__main__ import main
 from ddas_gpu.report.training_run import load_training
 from ddas_gpu.report.writing import write_report
-from ddas_gpu.space import SearchSpace
-
-
-def epoch(number: int, **changes) -> dict:
-    """One line of metrics.jsonl."""
-    return {
-        "epoch": number,
-        "step": 4 * (number + 1),
-        "loss": 2.0 / (1 + number),
-        "accuracy": 0.5 + 0.1 * number,
-        "test_loss": 1.5 / (1 + number),
-        "test_accuracy": [0.6, 0.9, 0.8][number % 3],
-        "test_top5_accuracy": 1.0,
-        "apply_probability": 0.35,
-        "learning_rate": 0.1,
-        "seconds": {"data": 1.0, "training": 2.0, "evaluation": 0.5},
-        "images": 128,
-        **changes,
-    }
-
-
-def write_training(folder: Path, policy: str = "uniform", done: int = 3, **settings) -> Path:
-    """A run folder as a training leaves it."""
-    folder.mkdir(parents=True)
-    config = {
-        "version": 1,
-        "command": "train",
-        "settings": {"data": "digits", "model": "small", "policy": policy, "epochs": 3, **settings},
-        "versions": {"torch": "2.13"},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    lines = [json.dumps(epoch(n)) + "\n" for n in range(done)]
-    (folder / "metrics.jsonl").write_text("".join(lines))
-    write_samples(folder, ["one", "two"])
-    if policy != "none":
-        schedule(SearchSpace.preset("digits"), 2).save(folder / "policy.json")
-    return folder
 
 
 @pytest.mark.parametrize("policy", ["uniform", "none"])
@@ -55,9 +19,8 @@ def test_the_page(tmp_path, policy):
     page = Page(write_report(write_training(tmp_path / "run", policy)).read_text("utf-8"))
     page.assert_self_contained()
     words = page.words()
-    assert "90.00 % of the test images are classified correctly" in words
-    assert "best test error 10.00 % epoch 2" in words
-    assert "last test error 20.00 %" in words
+    assert "80.00 % of the test images are classified correctly" in words  # not epoch 2's 90 %
+    assert "test error 20.00 % epoch 3, the last" in words
     assert "not finished" not in words
     assert ("p_tp" in words) == (policy == "uniform")
     assert bool(page.all("img")) == (policy == "uniform")
@@ -84,8 +47,8 @@ def test_a_detector_is_scored_by_its_precision(tmp_path):
     page = Page(write_report(write_detector(tmp_path / "run")).read_text("utf-8"))
     words = page.words()
     assert "an mAP of 0.300 on the test images" in words
-    assert "best mAP 0.300 epoch 4" in words
-    assert "mAP50 in that epoch 0.600 mAP75 0.050" in words
+    assert "test mAP 0.300 epoch 4, the last" in words
+    assert "mAP50 0.600 mAP75 0.050" in words
     assert "accuracy" not in words and " nan" not in words
     assert "large 0.300" in words and "small 0." not in words
 
@@ -117,7 +80,8 @@ def test_classifiers_and_detectors_are_not_compared(tmp_path, capsys):
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "classifiers and detectors cannot be compared" in capsys.readouterr().err
     assert main([str(tmp_path / "b"), str(write_detector(tmp_path / "c"))]) == 0
-    assert "tests best, mAP 0.300" in Page((tmp_path / "compare.html").read_text("utf-8")).words()
+    words = Page((tmp_path / "compare.html").read_text("utf-8")).words()
+    assert "mAP 0.300 ± 0.000, 2 seeds" in words and "accuracy" not in words
 
 
 def test_an_unfinished_run_and_a_line_that_is_cut(tmp_path):
@@ -133,15 +97,53 @@ def test_text_is_escaped(tmp_path):
     assert "<script>alert" not in write_report(folder).read_text("utf-8")
 
 
-def test_trainings_are_compared(tmp_path, capsys):
-    for name in ("none", "uniform"):
-        write_training(tmp_path / name, name)
-    line = json.dumps(epoch(1, test_accuracy=0.95)) + "\n"
-    (tmp_path / "uniform" / "metrics.jsonl").write_text(line)
-    assert main([str(tmp_path / "none"), str(tmp_path / "uniform")]) == 0
-    page = Page((tmp_path / "compare.html").read_text("utf-8"))
+def compared(*folders: Path) -> str:
+    common = folders[0].parent.parent
+    assert main([*map(str, folders), "--out", str(common / "compare.html")]) == 0
+    page = Page((common / "compare.html").read_text("utf-8"))
     page.assert_self_contained()
-    assert "uniform tests best, accuracy 95.00 %" in page.words()
+    return page.words()
+
+
+def test_one_seed_each_names_no_winner(tmp_path):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.8]),
+        *write_seeds(tmp_path / "uniform", "uniform", [0.95]),
+    )
+    assert "One seed each: no difference can be told from noise" in words
+
+
+@pytest.mark.parametrize(
+    ("scores", "headline"),
+    [
+        (
+            [0.95, 0.961, 0.951],
+            "Uniform is better than training without a policy by 15.4 ± 1.5 points",
+        ),
+        ([0.95, 0.70, 0.83], "No winner: uniform and none cannot be told apart"),
+    ],
+)
+def test_seeds_of_one_setting_are_grouped(tmp_path, scores, headline):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.80, 0.80, 0.80]),
+        *write_seeds(tmp_path / "uniform", "uniform", scores),
+    )
+    assert headline in words
+    assert "6 trainings, 2 settings, 3 seeds each" in words
+    assert "80.00 ± 0.00" in words
+
+
+def test_other_test_images_are_not_compared(tmp_path):
+    words = compared(
+        *write_seeds(tmp_path / "none", "none", [0.80, 0.81]),
+        *write_seeds(tmp_path / "uniform", "uniform", [0.95, 0.96], test_share=0.5),
+    )
+    assert "2 settings with different test images" in words and "better" not in words
+
+
+def test_the_seeds_of_one_setting_alone(tmp_path):
+    words = compared(*write_seeds(tmp_path / "uniform", "uniform", [0.8, 0.9]))
+    assert "accuracy 85.00 ± 5.00 %, 2 seeds" in words
 
 
 def test_a_search_and_a_training_are_not_compared(tmp_path, capsys):

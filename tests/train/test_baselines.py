@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from ddas_gpu import SearchSpace
-from ddas_gpu.ops.table import PixelScale
+from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu.ops import apply_op
+from ddas_gpu.ops.table import PixelScale, find
 from ddas_gpu.pipelines.draws import draw_policies
 from ddas_gpu.train import baselines
 
@@ -45,3 +47,72 @@ def test_trivialaugment_draws_ops_and_magnitudes_evenly():
         assert np.ptp(probabilities) == 0
     degrees = [schedule.space.argument(i) for i, c in enumerate(schedule.space) if c.op == "Rotate"]
     assert degrees == list(range(31))
+
+
+# (op, smallest and largest argument, number of different ones): torchvision's TrivialAugmentWide,
+# with the signs of the enhancements and without those that are drawn.
+WIDE = [
+    ("ShearX", 0, 0.99, 31),
+    ("TranslateY", 0, 32, 31),
+    ("Rotate", 0, 135, 31),
+    ("Brightness", 0.01, 1.99, 61),
+    ("Color", 0.01, 1.99, 61),
+    ("Contrast", 0.01, 1.99, 61),
+    ("Sharpness", 0.01, 1.99, 61),
+    ("Posterize", 2, 8, 7),
+    ("Solarize", 0, 255, 31),
+]
+
+
+@pytest.mark.parametrize(("op", "low", "high", "different"), WIDE)
+def test_the_wide_ranges_are_torchvisions(op, low, high, different):
+    space = baselines.trivialaugment_wide().space
+    found = [space.argument(i) for i, candidate in enumerate(space) if candidate.op == op]
+    assert min(found) == pytest.approx(low) and max(found) == pytest.approx(high)
+    assert len({round(argument, 5) for argument in found}) == different
+    find(op).accepts.check(op, min(found))
+    find(op).accepts.check(op, max(found))
+
+
+def test_the_wide_magnitudes_bin_by_bin():
+    schedule = baselines.trivialaugment_wide()
+    bins = np.arange(31)
+
+    def arguments(op: str) -> list[float]:
+        return [schedule.space.argument(i) for i, c in enumerate(schedule.space) if c.op == op]
+
+    assert arguments("Rotate") == (4.5 * bins).tolist()
+    assert arguments("Posterize") == (8 - np.round(bins / 5)).tolist()
+    assert arguments("Solarize") == np.ceil(255 - 8.5 * bins).tolist()
+    assert arguments("TranslateX") == np.floor(32 * bins / 30).tolist()
+    assert np.allclose(arguments("ShearX"), 0.033 * bins, atol=1e-6)
+    p_o = dict(zip(map(str, schedule.space), schedule.p_o[0], strict=True))
+    assert p_o["Color 5"] == pytest.approx(2 * p_o["Color 0"])  # the magnitude 0 has no sign
+    assert p_o["Rotate 0"] == p_o["Rotate 10"] == pytest.approx(1 / 14 / 31)
+    assert p_o["Identity"] == pytest.approx(1 / 14)
+
+
+@pytest.mark.parametrize("op", [op for op, *_ in WIDE])
+def test_the_wide_ranges_are_pillows_bytes(op):
+    space = baselines.trivialaugment_wide().space
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    chosen = [i for i, candidate in enumerate(space) if candidate.op == op][::6]
+    for argument in map(space.argument, chosen):
+        expected = np.asarray(find(op).pillow(Image.fromarray(image), argument))
+        assert (apply_op(image[None], op, argument)[0] == expected).all()
+
+
+@pytest.mark.parametrize(("size", "pixels"), [(16, 16), (32, 32), (224, 32)])
+def test_small_images_are_shifted_by_their_own_width_at_most(size, pixels):
+    assert baselines.trivialaugment_wide(size).space.scale.translate == pixels
+
+
+def test_a_wide_space_is_kept_in_its_file(tmp_path):
+    schedule = baselines.trivialaugment_wide()
+    schedule.save(tmp_path / "policy.json")
+    again = PolicySchedule.load(tmp_path / "policy.json")
+    assert again == schedule and again.space.ranges == "wide"
+    with pytest.raises(ValueError, match="end at level 10"):
+        SearchSpace.of(["Rotate"], [11], ranges="wide")
+    with pytest.raises(ValueError, match="one of autoaugment, wide"):
+        SearchSpace.of(["Rotate"], [1], ranges="huge")

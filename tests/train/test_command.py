@@ -27,7 +27,7 @@ from train_commands import (
 
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.models import build
-from ddas_gpu.runs.run_folder import RunFolder
+from ddas_gpu.runs.run_folder import RunFolder, sealed, unsealed
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,49 @@ def test_a_line_of_metrics_per_epoch(whole):
     assert set(lines[0]["seconds"]) == {"data", "training", "evaluation"}
     assert lines[0]["images"] == 32
     assert lines[0]["apply_probability"] == 0.35
-    assert lines[1]["best_accuracy"] == max(line["test_accuracy"] for line in lines)
+    assert not [name for name in lines[1] if name.startswith("best")]
 
 
-def test_the_best_weights_can_be_used_elsewhere(whole):
-    content = torch.load(whole / "best.pt", weights_only=True)
+def test_the_last_weights_can_be_used_elsewhere(whole):
+    content = torch.load(whole / "last.pt", weights_only=True)
     model = build(content["model"], len(content["class_names"]))
     model.load_state_dict(content["weights"])
     lines = metrics(whole)
-    assert content["accuracy"] == lines[content["epoch"]]["test_accuracy"]
+    assert content["epoch"] == 1 and content["accuracy"] == lines[1]["test_accuracy"]
     assert content["image_size"] == 16
+
+
+def test_validation_images_choose_the_best_weights(tmp_path, monkeypatch, capsys):
+    flags = (*TINY, "--val-share", 0.2, "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, die)
+        with pytest.raises(Killed):
+            train(*flags)
+    assert train("--resume", "--out", tmp_path / "run") == 0
+    assert "the best on the validation images" in capsys.readouterr().out
+    content = torch.load(tmp_path / "run" / "best.pt", weights_only=True)
+    lines = metrics(tmp_path / "run")
+    validated = [line["val_accuracy"] for line in lines]
+    assert content["val_accuracy"] == max(validated) == validated[content["epoch"]]
+    assert content["accuracy"] == lines[content["epoch"]]["test_accuracy"]
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert f"epoch {content['epoch'] + 1}, best on validation images" in page
+
+
+def test_a_checkpoint_with_a_best_test_is_still_resumed(tmp_path, monkeypatch):
+    """As version 0.2.0 wrote them; the epoch that the test images chose is forgotten."""
+    with monkeypatch.context() as patch:
+        at_step(patch, 5, die)
+        with pytest.raises(Killed):
+            train(*TINY, "--out", tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint.pt"
+    state = unsealed(path.read_bytes(), path)
+    del state["version"], state["training"]["last"]
+    state["training"]["best"] = {"epoch": 0, "accuracy": 1.0}
+    path.write_bytes(sealed(state))
+    assert train("--resume", "--out", tmp_path / "run") == 0
+    assert not (tmp_path / "run" / "best.pt").exists()
+    assert torch.load(tmp_path / "run" / "last.pt", weights_only=True)["epoch"] == 1
 
 
 def test_epochs_that_are_not_tested_say_so_by_silence(tmp_path, capsys):
@@ -100,7 +133,7 @@ def test_a_policy_can_be_named_by_its_run(whole, tmp_path):
 
 @pytest.mark.parametrize("place", ["write", "add_metrics", "save_checkpoint"])
 def test_a_run_cut_at_the_end_of_an_epoch(whole, tmp_path, monkeypatch, place):
-    """While best.pt, the line of metrics or the checkpoint of the epoch is written."""
+    """While the line of metrics or the checkpoint of the epoch is written, or last.pt."""
     with monkeypatch.context() as patch:
         real, calls = getattr(RunFolder, place), []
 

@@ -124,10 +124,28 @@ def test_epochs_between_tests():
         training.step()
         if training.end_of_epoch:
             lines.append(training.finish_epoch())
-    tested = [[key in line for key in ("test_accuracy", "best_accuracy")] for line in lines]
-    assert tested == [[False, False], [False, False], [True, True], [True, True]]
+    assert ["test_accuracy" in line for line in lines] == [False, False, True, True]
     assert [line["seconds"]["evaluation"] > 0 for line in lines] == [False, False, True, True]
-    assert training.best["accuracy"] == max(line["test_accuracy"] for line in lines[2:])
+    assert training.last == {"epoch": 3, "accuracy": lines[3]["test_accuracy"]}
+    assert training.best is None  # nothing is chosen by the test images
+
+
+def test_validation_images_are_held_back_and_choose_the_epoch():
+    whole, training = make(tiny()), make(tiny(val_share=0.25, epochs=3))
+    parts = training.train.members(), training.validated.members()
+    assert [len(part) for part in parts] == [27, 9]
+    assert {*parts[0], *parts[1]} == {*whole.train.members()}
+    assert training.tested.fingerprint() == whole.tested.fingerprint()
+    lines = []
+    while not training.finished:
+        training.step()
+        if training.end_of_epoch:
+            lines.append(training.finish_epoch())
+    validated = [line["val_accuracy"] for line in lines]
+    best = validated.index(max(validated))
+    assert training.best["epoch"] == best
+    assert training.best["accuracy"] == lines[best]["test_accuracy"]
+    assert training.last["epoch"] == 2
 
 
 def last_loss(training: Training) -> float:
@@ -292,5 +310,5 @@ def test_real_cifar10_trains_and_resumes(shared_data, tmp_path, monkeypatch):
             train(*flags, "--out", tmp_path / "run")
     assert train("--resume", "--out", tmp_path / "run") == 0
     assert train(*flags, "--out", tmp_path / "whole") == 0
-    for name in ("best.pt", "policy.json"):
+    for name in ("last.pt", "policy.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

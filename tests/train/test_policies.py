@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu.space import check_space
 from ddas_gpu.train.policies import find_released, open_policy
 from ddas_gpu.train.settings import preset
 
@@ -33,6 +34,37 @@ def test_baselines_have_the_pixel_scale_of_the_data(data, name):
     schedule = opened(data, policy=name)
     expected = {"digits": 8, "cifar10": 10, "svhn": 10, "imagenet": 100, "folder": 20}
     assert schedule.space.scale.translate == expected[data]
+
+
+def test_names_with_a_number(policy):
+    assert opened("digits", policy="uniform-0.9").p_tp.tolist() == [0.9]
+    schedule = opened("digits", policy="randaugment-5")
+    assert {candidate.level for candidate in schedule.space} == {None, 5}
+    with pytest.raises(ValueError, match="--randaugment-level is a level from 0 to 30, not 31"):
+        opened("digits", policy="randaugment-31")
+    with pytest.raises(ValueError, match="neither a file nor one of none"):
+        opened("digits", policy="uniform-much")
+
+
+def test_uniform_at_the_p_tp_of_a_policy(policy):
+    schedule, whole = opened(policy=f"uniform:{policy}"), PolicySchedule.load(policy)
+    assert schedule.p_tp.tolist() == [0.1, 0.2, 0.3] and schedule.space == whole.space
+    assert np.ptp(schedule.p_o) == 0
+
+
+def test_wide_shifts_follow_small_images():
+    assert opened("digits", policy="trivialaugment-wide").space.scale.translate == 16
+    assert opened("imagenet", policy="trivialaugment-wide").space.scale.translate == 32
+
+
+@pytest.mark.parametrize("name", ["randaugment", "trivialaugment", "trivialaugment-wide"])
+def test_baselines_move_boxes_along(name):
+    schedule = opened("coco", policy=name)
+    check_space(schedule.space, True, name)
+    wide = {"randaugment": 27, "trivialaugment": 30, "trivialaugment-wide": 135}
+    rotations = [i for i, c in enumerate(schedule.space) if c.op == "Rotate_BBox"]
+    assert max(schedule.space.argument(i) for i in rotations) == wide[name]
+    assert schedule.space.fill == 128
 
 
 def test_a_file_is_replayed_as_it_is(policy):

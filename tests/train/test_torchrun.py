@@ -31,11 +31,11 @@ def whole(tmp_path_factory) -> tuple[Path, str]:
 
 def test_one_rank_writes_and_prints(whole):
     folder, out = whole
-    assert out.count("best.pt") == out.count("report.html") == 1
+    assert out.count("last.pt") == out.count("report.html") == 1
     assert [line["step"] for line in metrics(folder)] == [4, 8]
     assert {line["images"] for line in metrics(folder)} == {4 * 8}
     assert json.loads((folder / "config.json").read_text())["settings"]["ranks"] == 2
-    weights = torch.load(folder / "best.pt", weights_only=True)["weights"]
+    weights = torch.load(folder / "last.pt", weights_only=True)["weights"]
     assert not [name for name in weights if name.startswith("module.")]
 
 
