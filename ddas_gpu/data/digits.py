@@ -18,33 +18,29 @@ from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.data.splits import stratified_split
 from ddas_gpu.streams import Stream
 
-SEARCHED = (300, 900)  # training and validation images of the search's preset
+TRAINING = 1200  # the others are for tests; drawn once, whatever the seed of a run
 
 WHITE = 16  # the largest value in the file
 
 
 class DigitsReader:
-    """The `Reader` of the digits, which have no folder and no test images of their own."""
+    """The `Reader` of the digits. A search never sees the images that a training is tested on."""
 
     layout = ""
 
     def search_images(self, root: Path | None, size: int) -> ImageArrays:
-        if root is not None:
-            raise ValueError(f"the digits are part of ddas_gpu and are not read from {root}")
-        return open_digits(size)
+        return self.training_images(root, None, size)[0]
 
     def training_images(
         self, root: Path | None, test_root: Path | None, size: int
     ) -> tuple[ImageArrays, ImageArrays]:
-        """Train on the images that a search with seed 0 takes, and test on the others.
-
-        So a policy is tested on images that its search has not seen, and on the same ones
-        whatever the seed.
-        """
-        source = self.search_images(root or test_root, size)
+        folder = root or test_root
+        if folder is not None:
+            raise ValueError(f"the digits are part of ddas_gpu and are not read from {folder}")
+        source = open_digits(size)
         generator = streams.generator(0, Stream.SPLIT)
-        parts = stratified_split(source.labels, source.class_names, SEARCHED, generator)
-        train = np.sort(np.concatenate(parts))
+        (train,) = stratified_split(source.labels, source.class_names, (TRAINING,), generator)
+        train = np.sort(train)
         test = np.setdiff1d(np.arange(len(source)), train)
         return source.subset(train), source.subset(test)
 

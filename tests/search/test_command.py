@@ -185,7 +185,7 @@ NUMBERS = {
     "--adam-betas 0.5 1": "--adam-betas lie in [0, 1)",
     "--levels 31": "level from 0 to 30",
     "--model what": "unknown model 'what'",
-    "--train-images 2000": "2000 + 40 images are wanted, but there are only 1797",
+    "--train-images 2000": "2000 + 40 images are wanted, but there are only 1200",
     "--space missing.json": "missing.json",
 }
 
