@@ -44,7 +44,7 @@ class ImagePipeline(Pipeline):
     ) -> None:
         super().__init__(
             batch_size=order.batch_size,
-            num_threads=num_threads or min(torchrun.cores(), MOST_THREADS),
+            num_threads=num_threads or default_threads(),
             device_id=device_id,
             prefetch_queue_depth=prefetch,
             seed=feed.seed & 0x7FFFFFFF,
@@ -131,6 +131,11 @@ class ImagePipeline(Pipeline):
                 if problem is not None:
                     found[sample] = BadImage(files[sample], problem)
         return list(found.values())
+
+
+def default_threads() -> int:
+    """Return this process's share of the cores, up to MOST_THREADS."""
+    return min(torchrun.cores(), MOST_THREADS)
 
 
 def gpu_number(device: str, device_id: int | None = None) -> int | None:
