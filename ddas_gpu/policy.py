@@ -85,17 +85,16 @@ class PolicySchedule:
         entry = (2 * epoch + 1) * len(self) // (2 * total_epochs)
         return float(self.p_tp[entry]), self.p_o[entry].copy()
 
-    def smoothed(self, size: int) -> PolicySchedule:
+    def smoothed(self, size: int, ops: int = 1) -> PolicySchedule:
         """Return a copy with p_tp under a mean filter of `size` entries (F_s in the paper).
+
+        ops: the same for p_o.
 
         The window of entry t is t - ⌊size/2⌋ … t - ⌊size/2⌋ + size - 1: centred, and an even
         size reaches one further back. At the ends the mean is over the entries there are.
         """
-        if not isinstance(size, (int, np.integer)) or size < 1:
-            raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
-        starts = np.arange(len(self)) - size // 2
-        p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
-        return PolicySchedule(self.space, np.array(p_tp), self.p_o, self.settings)
+        p_tp, p_o = mean_filter(self.p_tp, size), mean_filter(self.p_o, ops)
+        return replace(self, p_tp=p_tp, p_o=p_o)
 
     def scaled(self, image_size: int) -> PolicySchedule:
         """Return the schedule for images of another size than those of the search.
@@ -171,6 +170,16 @@ class PolicySchedule:
             return cls(SearchSpace.preset("cifar"), p_tp, p_o, settings)
         except ValueError as error:
             raise ValueError(f"{path} is not a released policy: {error}") from None
+
+
+def mean_filter(rows: np.ndarray, size: int) -> np.ndarray:
+    """Return the rows under a mean filter; see `PolicySchedule.smoothed`."""
+    if not isinstance(size, (int, np.integer)) or size < 1:
+        raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
+    if size == 1:
+        return rows
+    starts = np.arange(len(rows)) - size // 2
+    return np.array([rows[max(0, start) : start + size].mean(0) for start in starts])
 
 
 def _in_run_folder(folder: Path) -> Path:

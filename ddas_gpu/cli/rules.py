@@ -35,6 +35,7 @@ RULES = (
             "policies",
             "randaugment_ops",
             "smoothing",
+            "smoothing_ops",
             "test_batch_size",
             "threads",
             "timeout",
@@ -58,7 +59,11 @@ RULES = (
     ),
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
-    Rule(("label_smoothing", "moving_average"), lambda value: 0 <= value < 1, "lies in [0, 1)"),
+    Rule(
+        ("label_smoothing", "moving_average", "share_levels", "val_memory"),
+        lambda value: 0 <= value < 1,
+        "lies in [0, 1)",
+    ),
     Rule(("randaugment_level",), lambda value: 0 <= value <= 30, "is a level from 0 to 30"),
     Rule(
         ("adam_betas",),

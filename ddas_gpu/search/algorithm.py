@@ -27,13 +27,20 @@ from ddas_gpu.pipelines.loader import order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch
-from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
+from ddas_gpu.search.alpha import (
+    AugmentationParameters,
+    deal_policies,
+    draw_policies,
+    level_neighbours,
+)
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, Versions, open_task
 
 FLOAT16_SCALE = 1024.0
+APPLY_TRAVEL = 10.0  # of α_tp in a run whose every step goes the same way
+MOST_APPLY_RATE = 0.05
 
 
 class Read(NamedTuple):
@@ -95,9 +102,12 @@ class Search:
             len(space),
             settings.policy.apply_probability,
             lr_ops=settings.policy.lr_ops,
-            lr_apply=settings.policy.lr_apply,
+            lr_apply=self.apply_rate(),
             betas=settings.policy.adam_betas,
+            relative=settings.policy.compare_with == "policies",
+            sharing=self.level_sharing(),
         )
+        self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val, with --val-memory
         self.mixed, self.half = mixed_precision(training.amp, self.device)
         # Found once and kept in checkpoints, so that a resumed run computes in the same way.
         self.memory = bytes_of(training.memory) if training.memory else free_bytes(self.device)
@@ -159,7 +169,7 @@ class Search:
         watch.lap("gradients")
         validation_loss, direction = self.validation_gradient(*validation_batch)
         watch.lap("validation")
-        dots = gradients.dot(direction)
+        dots = gradients.dot(self.remember(direction))
         watch.lap("dot")
         read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
@@ -229,9 +239,26 @@ class Search:
 
     def draw_policies(self, step: int) -> np.ndarray:
         """Draw φ_1 … φ_L̂ of a step, (L̂, N_o)."""
-        generator = streams.generator(self.seed, Stream.POLICIES, step)
-        count = self.settings.policy.policies
-        return draw_policies(generator, count, self.space.depth, len(self.space))
+        sizes = self.settings.policy.policies, self.space.depth, len(self.space)
+        if self.settings.policy.draws == "deck":
+            return deal_policies(self.seed, step, *sizes)
+        return draw_policies(streams.generator(self.seed, Stream.POLICIES, step), *sizes)
+
+    def apply_rate(self) -> float:
+        """Return α_tp's learning rate; without one, a rate that lets p_tp reach any value.
+
+        Adam's step is at most the rate: with a total of `APPLY_TRAVEL`, p_tp can go from 0.35 to
+        0.05 or 0.95 in a third of the steps.
+        """
+        given = self.settings.policy.lr_apply
+        return min(APPLY_TRAVEL / self.total_steps, MOST_APPLY_RATE) if given is None else given
+
+    def level_sharing(self) -> np.ndarray | None:
+        """Return what α_o's gradient is multiplied by, (K, K); None for the identity."""
+        share = self.settings.policy.share_levels
+        if not share:
+            return None
+        return (1 - share) * np.eye(len(self.space)) + share * level_neighbours(self.space)
 
     def learning_rate(self, step: int) -> float:
         """Return SGD's learning rate η for a step."""
@@ -278,6 +305,18 @@ class Search:
                 gradient.add(name, torch.zeros_like(weight))
         return loss.detach(), gradient.result()
 
+    def remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the direction that rewards are measured along: a running mean of g_val."""
+        memory = self.settings.policy.val_memory
+        if not memory:
+            return gradient
+        if not self.direction:
+            self.direction = {name: part.clone() for name, part in gradient.items()}
+        share = max(1 / (self.steps + 1), 1 - memory)
+        for name, mean in self.direction.items():
+            mean.lerp_(gradient[name], share)
+        return self.direction
+
     def require_finite(self, what: str, *values: float) -> None:
         if not all(math.isfinite(value) for value in values):
             raise Diverged(
@@ -311,8 +350,9 @@ class Search:
     def schedule(self) -> PolicySchedule:
         """Return (p_tp, p_o) of the epochs so far, p_tp smoothed."""
         p_tp, p_o = zip(*self.history, strict=True)
+        policy = self.settings.policy
         raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), self.provenance())
-        return raw.smoothed(self.settings.policy.smoothing)
+        return raw.smoothed(policy.smoothing, policy.smoothing_ops)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""
@@ -324,6 +364,7 @@ class Search:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
+            "direction": self.direction,
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
             "memory": self.memory,
         }
@@ -349,6 +390,8 @@ class Search:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])
+        direction = state.get("direction", {})  # not in checkpoints of before 0.2.0
+        self.direction = {name: part.to(self.device) for name, part in direction.items()}
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
         self.memory = state["memory"]
 

@@ -56,12 +56,28 @@ class PolicySettings:
     """Probability to augment at the start (p_tp)."""
     lr_ops: float = 0.005
     """Learning rate of the candidates' probabilities (α_o)."""
-    lr_apply: float = 0.001
-    """Learning rate of the probability to augment (α_tp)."""
+    lr_apply: float | None = 0.001
+    """Learning rate of the probability to augment (α_tp); without one 10 / steps, with which it can
+    reach any value within the run."""
     adam_betas: tuple[float, float] = (0.5, 0.999)
     """Adam's β for both."""
     smoothing: int = 2
     """Size of the mean filter over the epochs' p_tp at the end (F_s)."""
+    smoothing_ops: int = 1
+    """Size of the mean filter over the epochs' candidate probabilities at the end; 1, the paper's,
+    is none."""
+    draws: Literal["independent", "deck"] = "independent"
+    """Draw each policy independently, as the paper, or from shuffled decks, so that every candidate
+    is tried equally often."""
+    compare_with: Literal["clean", "policies"] = "clean"
+    """What moves a candidate: how much better than the clean batch its policy was, as in the paper,
+    or how much better than the other policies of the step, which is less noisy."""
+    val_memory: float = 0.0
+    """Measure along a running mean of the validation gradient with this decay; 0, the paper's, is
+    each step's own gradient."""
+    share_levels: float = 0.0
+    """Share of a candidate's update that its op's neighbouring levels give and get; 0 in the
+    paper."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
 import itertools
 import math
 
@@ -272,3 +273,56 @@ def test_the_seed_decides_everything():
 
     assert end(3) == end(3)
     assert end(3) != end(4)
+
+
+RELIABLE = {
+    "draws": "deck",
+    "compare_with": "policies",
+    "val_memory": 0.9,
+    "share_levels": 0.3,
+    "lr_apply": None,
+}
+PAPERS = {
+    "draws": "independent",
+    "compare_with": "clean",
+    "val_memory": 0.0,
+    "share_levels": 0.0,
+    "smoothing_ops": 1,
+}
+
+
+def test_a_search_with_all_our_settings_continues_from_its_state():
+    whole, first, second = (make(SPACE, **RELIABLE, smoothing_ops=3) for _ in range(3))
+    while not whole.finished:
+        whole.step()
+    first.step()
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    while not second.finished:
+        second.step()
+    assert second.schedule().to_bytes() == whole.schedule().to_bytes()
+
+
+def test_rewards_are_measured_along_the_mean_of_the_validation_gradients(monkeypatch):
+    search, seen = make(val_memory=0.5), []
+    real = search.validation_gradient
+
+    def keep(*batch):
+        loss, gradient = real(*batch)
+        seen.append({name: part.clone() for name, part in gradient.items()})
+        return loss, gradient
+
+    monkeypatch.setattr(search, "validation_gradient", keep)
+    for _ in range(3):
+        search.step()
+    for name, mean in search.direction.items():
+        want = 0.25 * seen[0][name] + 0.25 * seen[1][name] + 0.5 * seen[2][name]
+        torch.testing.assert_close(mean, want)
+
+
+def test_without_a_rate_the_probability_to_augment_can_go_anywhere():
+    assert make(lr_apply=None, epochs=500).apply_rate() == 0.01  # of 1000 steps
+    assert make(lr_apply=None).apply_rate() == 0.05
+    assert make(lr_apply=0.001).apply_rate() == 0.001
