@@ -59,6 +59,15 @@ def rewards(dots: torch.Tensor) -> torch.Tensor:
     return dots[0] - dots[1:]
 
 
+def pull(shares: torch.Tensor, rewards: torch.Tensor) -> float:
+    """Return Σ_l P(φ_l)/Z · r_l / Z_g from w, (L̂ + 1,), and r, (L̂,); 0 without a signal.
+
+    Negative where it raises α_tp.
+    """
+    size = rewards.abs().sum().item()
+    return (shares[1:] @ rewards / shares[1:].sum()).item() / size if size else 0.0
+
+
 class Search:
     """The state of a search, and its step; knows nothing of files.
 
@@ -114,7 +123,8 @@ class Search:
         self.plan: Plan | None = None  # of the gradients, since the first step
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
-        self.trials: list[tuple[np.ndarray, np.ndarray]] = []  # φ (L̂, N_o) and r (L̂,) of each step
+        # Of each step: φ (L̂, N_o), r (L̂,), and Σ_l P(φ_l)/Z · r_l / Z_g, which moves α_tp.
+        self.trials: list[tuple[np.ndarray, np.ndarray, float]] = []
 
     def _steps(self, feed: Feed, flag: str, batch_size: int, seed: int) -> StepBatches:
         """Return this rank's batches, of a random order for each pass over the images."""
@@ -173,7 +183,7 @@ class Search:
         watch.lap("dot")
         read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
-        self.trials.append((policies, read.rewards.numpy()))
+        self.trials.append((policies, read.rewards.numpy(), pull(shares, read.rewards)))
         watch.lap("update")
         self.steps += 1
         p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
@@ -356,11 +366,10 @@ class Search:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""
-        trials = [np.stack(parts) for parts in zip(*self.trials, strict=True)]
         return {
             "steps": self.steps,
             "identity": self.identity(),
-            "trials": [torch.from_numpy(part) for part in trials],
+            "trials": [torch.from_numpy(np.stack(part)) for part in zip(*self.trials, strict=True)],
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
@@ -386,7 +395,11 @@ class Search:
                     f"the run was started with another {name}: {state['identity'][name]}, not {own}"
                 )
         self.steps = state["steps"]
-        self.trials = list(zip(*(part.numpy() for part in state["trials"]), strict=True))
+        trials = [part.numpy() for part in state["trials"]]
+        if len(trials) == 2:  # before 0.2.0, without the last: as if all policies weighed the same
+            size = np.abs(trials[1]).sum(1)
+            trials.append(trials[1].mean(1) / np.where(size > 0, size, 1))
+        self.trials = [(p, r, float(moved)) for p, r, moved in zip(*trials, strict=True)]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])

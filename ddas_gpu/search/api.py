@@ -202,4 +202,4 @@ def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> 
     if ended.received is not None:
         again = "; resume=True continues it" if writes else ""
         raise KeyboardInterrupt(f"the search was stopped after step {job.steps}{again}")
-    return SearchResult(job.search.schedule(), ended.report, job.verdict())
+    return SearchResult(job.schedule(), ended.report, job.judged["sentence"])
