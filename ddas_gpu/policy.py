@@ -105,16 +105,17 @@ class PolicySchedule:
         entry = (2 * epoch + 1) * len(self) // (2 * total_epochs)
         return float(self.p_tp[entry]), self.p_o[entry].copy()
 
-    def smoothed(self, size: int, ops: int = 1) -> PolicySchedule:
+    def smoothed(self, size: int) -> PolicySchedule:
         """Return a copy with p_tp under a mean filter of `size` entries (F_s in the paper).
-
-        ops: the same for p_o.
 
         The window of entry t is t - ⌊size/2⌋ … t - ⌊size/2⌋ + size - 1: centred, and an even
         size reaches one further back. At the ends the mean is over the entries there are.
         """
-        p_tp, p_o = mean_filter(self.p_tp, size), mean_filter(self.p_o, ops)
-        return replace(self, p_tp=p_tp, p_o=p_o)
+        if not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
+        starts = np.arange(len(self)) - size // 2
+        p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
+        return replace(self, p_tp=np.array(p_tp))
 
     def scaled(self, image_size: int) -> PolicySchedule:
         """Return the schedule for images of another size than those of the search.
@@ -205,16 +206,6 @@ def _check_verdict(verdict: dict[str, Any], space: SearchSpace) -> None:
     rows += [entry["p_o"] for entry in verdict.get("seeds", [])]
     if any(len(row) != len(space) for row in rows):
         raise ValueError(f"the verdict is not on the {len(space)} candidates of the space")
-
-
-def mean_filter(rows: np.ndarray, size: int) -> np.ndarray:
-    """Return the rows under a mean filter; see `PolicySchedule.smoothed`."""
-    if not isinstance(size, (int, np.integer)) or size < 1:
-        raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
-    if size == 1:
-        return rows
-    starts = np.arange(len(rows)) - size // 2
-    return np.array([rows[max(0, start) : start + size].mean(0) for start in starts])
 
 
 def _in_run_folder(folder: Path) -> Path:

@@ -35,7 +35,6 @@ RULES = (
             "policies",
             "randaugment_ops",
             "smoothing",
-            "smoothing_ops",
             "test_batch_size",
             "threads",
             "timeout",
@@ -60,7 +59,7 @@ RULES = (
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
     Rule(
-        ("label_smoothing", "moving_average", "share_levels", "val_memory"),
+        ("label_smoothing", "moving_average", "val_memory"),
         lambda value: 0 <= value < 1,
         "lies in [0, 1)",
     ),

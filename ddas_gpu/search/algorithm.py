@@ -31,7 +31,6 @@ from ddas_gpu.search.alpha import (
     AugmentationParameters,
     deal_policies,
     draw_policies,
-    level_neighbours,
 )
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
@@ -114,7 +113,6 @@ class Search:
             lr_apply=self.apply_rate(),
             betas=settings.policy.adam_betas,
             relative=settings.policy.compare_with == "policies",
-            sharing=self.level_sharing(),
         )
         self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val, with --val-memory
         self.mixed, self.half = mixed_precision(training.amp, self.device)
@@ -263,13 +261,6 @@ class Search:
         given = self.settings.policy.lr_apply
         return min(APPLY_TRAVEL / self.total_steps, MOST_APPLY_RATE) if given is None else given
 
-    def level_sharing(self) -> np.ndarray | None:
-        """Return what α_o's gradient is multiplied by, (K, K); None for the identity."""
-        share = self.settings.policy.share_levels
-        if not share:
-            return None
-        return (1 - share) * np.eye(len(self.space)) + share * level_neighbours(self.space)
-
     def learning_rate(self, step: int) -> float:
         """Return SGD's learning rate η for a step."""
         steps = self.total_steps, self.steps_per_epoch
@@ -360,9 +351,8 @@ class Search:
     def schedule(self) -> PolicySchedule:
         """Return (p_tp, p_o) of the epochs so far, p_tp smoothed."""
         p_tp, p_o = zip(*self.history, strict=True)
-        policy = self.settings.policy
         raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), self.provenance())
-        return raw.smoothed(policy.smoothing, policy.smoothing_ops)
+        return raw.smoothed(self.settings.policy.smoothing)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""

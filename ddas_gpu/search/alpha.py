@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from ddas_gpu import streams
-from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 
 
@@ -46,26 +45,6 @@ def deal_policies(seed: int, step: int, count: int, depth: int, candidates: int)
     return np.array(columns).T
 
 
-def level_neighbours(space: SearchSpace) -> np.ndarray:
-    """Return (K, K): row k has the mean over the neighbouring levels of candidate k's op.
-
-    A candidate without neighbours has itself.
-    """
-    rows = np.eye(len(space))
-    by_op: dict[str, list[int]] = {}
-    for index, candidate in enumerate(space):
-        if candidate.level is not None:
-            by_op.setdefault(candidate.op, []).append(index)
-    for members in by_op.values():
-        ordered = sorted(members, key=lambda index: space[index].level or 0.0)
-        for place, index in enumerate(ordered):
-            near = [ordered[i] for i in (place - 1, place + 1) if 0 <= i < len(ordered)]
-            if near:
-                rows[index] = 0
-                rows[index, near] = 1 / len(near)
-    return rows
-
-
 class AugmentationParameters:
     """α_tp and α_o in float64, each with its own Adam.
 
@@ -81,12 +60,8 @@ class AugmentationParameters:
         lr_apply: float = 0.001,
         betas: tuple[float, float] = (0.5, 0.999),
         relative: bool = False,
-        sharing: np.ndarray | None = None,
     ) -> None:
-        """relative: compare a policy with the step's other policies, not with the clean batch.
-
-        sharing: (K, K), what α_o's gradient is multiplied by.
-        """
+        """relative: compare a policy with the step's other policies, not with the clean batch."""
         if not 0 < apply_probability < 1:
             raise ValueError(
                 f"the probability to augment starts between 0 and 1, not at {apply_probability}"
@@ -95,7 +70,6 @@ class AugmentationParameters:
         self.alpha_tp = torch.tensor(logit, dtype=torch.float64, requires_grad=True)
         self.alpha_o = torch.zeros(candidates, dtype=torch.float64, requires_grad=True)
         self.relative = relative
-        self.sharing = None if sharing is None else torch.from_numpy(sharing)
         self.adam_tp = torch.optim.Adam([self.alpha_tp], lr_apply, betas)
         self.adam_o = torch.optim.Adam([self.alpha_o], lr_ops, betas)
 
@@ -157,8 +131,6 @@ class AugmentationParameters:
         self.alpha_tp.grad, self.alpha_o.grad = torch.autograd.grad(
             self.surrogate(policies, rewards, scale), (self.alpha_tp, self.alpha_o)
         )
-        if self.sharing is not None:
-            self.alpha_o.grad = self.sharing @ self.alpha_o.grad
         self.adam_o.step()
         self.adam_tp.step()
         return True

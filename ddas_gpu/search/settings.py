@@ -63,9 +63,6 @@ class PolicySettings:
     """Adam's β for both."""
     smoothing: int = 2
     """Size of the mean filter over the epochs' p_tp at the end (F_s)."""
-    smoothing_ops: int = 1
-    """Size of the mean filter over the epochs' candidate probabilities at the end; 1, the paper's,
-    is none."""
     draws: Literal["independent", "deck"] = "independent"
     """Draw each policy independently, as the paper, or from shuffled decks, so that every candidate
     is tried equally often."""
@@ -75,9 +72,6 @@ class PolicySettings:
     val_memory: float = 0.0
     """Measure along a running mean of the validation gradient with this decay; 0, the paper's, is
     each step's own gradient."""
-    share_levels: float = 0.0
-    """Share of a candidate's update that its op's neighbouring levels give and get; 0 in the
-    paper."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.utils._pytree import tree_leaves
 
-from ddas_gpu import SearchSpace
 from ddas_gpu.search.alpha import (
     AugmentationParameters,
     deal_policies,
     draw_policies,
-    level_neighbours,
 )
 from ddas_gpu.streams import Stream, generator
 
@@ -176,18 +174,6 @@ def test_compared_with_the_other_policies_only_candidates_that_were_drawn_move(s
     want = p_tp * ((r - shares @ r) * shares) @ often
     np.testing.assert_allclose(parameters.alpha_o.grad, want, rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(parameters.alpha_tp.grad, on_tp, rtol=1e-9, atol=1e-15)
-
-
-def test_levels_next_to_each_other_share_their_updates():
-    space = SearchSpace.of(("Invert", "Rotate", "Posterize"), levels=(2, 6, 10))
-    neighbours = level_neighbours(space)
-    np.testing.assert_array_equal(neighbours.sum(1), 1)
-    np.testing.assert_array_equal(neighbours[0], [1, 0, 0, 0, 0, 0, 0])  # Invert has no level
-    np.testing.assert_array_equal(neighbours[2], [0, 0.5, 0, 0.5, 0, 0, 0])  # Rotate 6
-    np.testing.assert_array_equal(neighbours[4], [0, 0, 0, 0, 0, 1, 0])  # Posterize 2
-    parameters = AugmentationParameters(7, sharing=0.5 * np.eye(7) + 0.5 * neighbours)
-    parameters.update(np.array([[2], [0]]), torch.tensor([-2.0, 1.0]))
-    assert parameters.op_probabilities[1] > parameters.op_probabilities[4]
 
 
 @pytest.mark.parametrize(("count", "candidates"), [(3, 7), (8, 5), (4, 4)])
