@@ -34,6 +34,7 @@ RULES = (
             "lr_ops",
             "policies",
             "randaugment_ops",
+            "repeats",
             "smoothing",
             "test_batch_size",
             "threads",

@@ -110,6 +110,8 @@ def search_policy(
 def make_settings(own: Own, space: str | SearchSpace, values: dict[str, Any]) -> SearchSettings:
     """Return checked settings; what is not given follows from the data."""
     known = SearchSettings().to_json().keys()
+    if values.get("repeats", 1) != 1:
+        raise ValueError("repeats is for the command: call search_policy once for each seed")
     for name in values:
         if name in ARGUMENTS:
             raise TypeError(f"search_policy has no setting {name!r}: its arguments say it")

@@ -108,21 +108,25 @@ class SearchJob:
     @cached_property
     def judged(self) -> dict[str, Any]:
         """What can be said of the candidates, after the last step."""
-        policies, rewards, pulls = (np.stack(p) for p in zip(*self.search.trials, strict=True))
-        settings, search = self.search.settings.policy, self.search
-        apply = Apply(
-            settings.apply_probability,
-            search.apply_rate(),
-            settings.adam_betas,
-            search.parameters.apply_probability,
-        )
-        return judge(search.space, [Trials(policies, rewards, pulls)], [apply])
+        return judge(self.search.space, [trials_of(self.search)], [apply_of(self.search)])
 
     def state_dict(self) -> dict[str, Any]:
         return self.search.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.search.load_state_dict(state)
+
+
+def trials_of(search: Search) -> Trials:
+    """Return what the steps so far have tried."""
+    return Trials(*(np.stack(part) for part in zip(*search.trials, strict=True)))
+
+
+def apply_of(search: Search) -> Apply:
+    """Return how α_tp has learned."""
+    policy = search.settings.policy
+    end = search.parameters.apply_probability
+    return Apply(policy.apply_probability, search.apply_rate(), policy.adam_betas, end)
 
 
 def top_candidates(space: SearchSpace, probabilities: np.ndarray, count: int) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ddas_gpu.cli import groups
-from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.cli.settings import Settings
 from ddas_gpu.data.catalog import CUSTOM, find_data
@@ -88,6 +87,15 @@ class TrainingSettings(groups.TrainingSettings):
     of fast and lean before 0.2.0."""
     memory: str | None = None
     """Memory for the gradients, such as 8GB; without this most of what is free."""
+
+
+@dataclass(frozen=True)
+class RunSettings(groups.RunSettings):
+    """The run itself."""
+
+    repeats: int = 1
+    """Search with this many seeds, --seed and those after it, one after the other, and join them
+    into one policy; each has a folder in --out."""
 
 
 @dataclass(frozen=True)
