@@ -40,6 +40,8 @@ def run_repeats(program: str, settings: SearchSettings) -> int:
         )
     space = settings.search_space()
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
+    out = settings.run.out
+    new = [] if out is None else [parent for parent in out.parents if not parent.exists()]
     with _open(settings) as folder:
         found: list[Found] = []
         for seed in range(settings.run.seed, settings.run.seed + settings.run.repeats):
@@ -50,6 +52,8 @@ def run_repeats(program: str, settings: SearchSettings) -> int:
             except BaseException:
                 if not any(folder.path.glob("seed-*")):  # refused before anything was searched
                     folder.discard()
+                    for parent in new:
+                        parent.rmdir()
                 raise
             if received is not None:
                 when = f"after step {job.steps} of seed {seed}"
