@@ -110,8 +110,8 @@ def find_data(name: str) -> DataSpec:
     return CATALOG[name]
 
 
-# Ours, for the presets that are not the paper's: at the same cost, what a search finds depends less
-# on its seed; benchmarks/TRIED.md has the figures.
+# Ours, for the presets that are not the paper's: what a search finds depends less on its seed;
+# benchmarks/TRIED.md has the figures.
 RELIABLE: Values = {
     "draws": "deck",
     "compare_with": "policies",
