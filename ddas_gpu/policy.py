@@ -19,7 +19,25 @@ from ddas_gpu.space import SearchSpace
 
 FORMAT = "ddas_gpu policy"
 VERSION = 1
-SCHEMA = {"space": dict, "p_tp": [float], "p_o": [[float]], "settings?": dict}
+# What the search says of its candidates; see docs/report.md. An interval is [effect, low, high].
+INTERVAL = tuple[float, float, float]
+VERDICT = {
+    "sentence": str,
+    "steps": int,
+    "told": bool,
+    "apply_probability?": tuple[float, float],
+    "candidates?": [INTERVAL],
+    "ops?": dict,
+    "seeds?": [{"seed": int, "p_tp": float, "p_o": [float]}],
+}
+OP_VERDICT = {"verdict": str, "interval": INTERVAL, "steps_needed": int | None}
+SCHEMA = {
+    "space": dict,
+    "p_tp": [float],
+    "p_o": [[float]],
+    "settings?": dict,
+    "verdict?": VERDICT,
+}
 # float32 probabilities, as in the released policies, sum to 1 within about 1e-7 · √K.
 TOLERANCE = 1e-5
 
@@ -29,7 +47,8 @@ class PolicySchedule:
     """Entry t holds the probabilities after epoch t of the search.
 
     `p_tp` (T,) is the probability to augment an image at all, `p_o` (T, K) that of each
-    candidate of `space`; both float64. `settings` is free-form JSON that the search adds.
+    candidate of `space`; both float64. `settings` is free-form JSON that the search adds, `verdict`
+    what it says of the candidates; both may be empty.
 
     >>> space = SearchSpace.of(["Invert", "Blur"])
     >>> schedule = PolicySchedule(space, [0.2, 0.4], [[0.5, 0.5], [0.7, 0.3]])
@@ -41,6 +60,7 @@ class PolicySchedule:
     p_tp: np.ndarray
     p_o: np.ndarray
     settings: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("p_tp", "p_o"):
@@ -95,7 +115,7 @@ class PolicySchedule:
             raise ValueError(f"the size of a mean filter is 1 or more, not {size!r}")
         starts = np.arange(len(self)) - size // 2
         p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
-        return PolicySchedule(self.space, np.array(p_tp), self.p_o, self.settings)
+        return replace(self, p_tp=np.array(p_tp))
 
     def scaled(self, image_size: int) -> PolicySchedule:
         """Return the schedule for images of another size than those of the search.
@@ -115,7 +135,7 @@ class PolicySchedule:
         return replace(self, space=replace(self.space, scale=scale), settings=settings)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        content = {
             "format": FORMAT,
             "version": VERSION,
             "space": self.space.to_json(),
@@ -123,6 +143,7 @@ class PolicySchedule:
             "p_o": self.p_o.tolist(),
             "settings": dict(self.settings),
         }
+        return content | ({"verdict": dict(self.verdict)} if self.verdict else {})
 
     @classmethod
     def from_json(cls, content: Any) -> PolicySchedule:
@@ -135,7 +156,9 @@ class PolicySchedule:
             )
         check(content, SCHEMA)
         space = SearchSpace.from_json(content["space"])
-        return cls(space, content["p_tp"], content["p_o"], content.get("settings", {}))
+        verdict = content.get("verdict", {})
+        _check_verdict(verdict, space)
+        return cls(space, content["p_tp"], content["p_o"], content.get("settings", {}), verdict)
 
     def save(self, path: str | Path) -> None:
         """Write the schedule as JSON."""
@@ -171,6 +194,18 @@ class PolicySchedule:
             return cls(SearchSpace.preset("cifar"), p_tp, p_o, settings)
         except ValueError as error:
             raise ValueError(f"{path} is not a released policy: {error}") from None
+
+
+def _check_verdict(verdict: dict[str, Any], space: SearchSpace) -> None:
+    """Raise a ValueError for a verdict on other candidates than those of `space`."""
+    for op, entry in verdict.get("ops", {}).items():
+        check(entry, OP_VERDICT, f"verdict.ops.{op}")
+    if "ops" in verdict and set(verdict["ops"]) != {candidate.op for candidate in space}:
+        raise ValueError("the verdict is on other ops than those of the space")
+    rows = [verdict["candidates"]] if "candidates" in verdict else []
+    rows += [entry["p_o"] for entry in verdict.get("seeds", [])]
+    if any(len(row) != len(space) for row in rows):
+        raise ValueError(f"the verdict is not on the {len(space)} candidates of the space")
 
 
 def _in_run_folder(folder: Path) -> Path:

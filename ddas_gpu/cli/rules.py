@@ -34,6 +34,7 @@ RULES = (
             "lr_ops",
             "policies",
             "randaugment_ops",
+            "repeats",
             "seeds",
             "smoothing",
             "test_batch_size",
@@ -60,7 +61,7 @@ RULES = (
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
     Rule(
-        ("label_smoothing", "moving_average", "val_share"),
+        ("label_smoothing", "moving_average", "val_memory", "val_share"),
         lambda value: 0 <= value < 1,
         "lies in [0, 1)",
     ),

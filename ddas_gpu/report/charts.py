@@ -223,6 +223,64 @@ def interval_chart(
     return el("table", el("tbody", rows), el("tfoot", axis), class_="strips intervals")
 
 
+@dataclass(frozen=True)
+class Effect:
+    """A row of an effect chart: a value, its bounds and what they tell."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    verdict: str
+    remark: str
+
+
+def effect_chart(rows: Sequence[Effect], heads: tuple[str, str, str, str]) -> Html:
+    """Draw each value as a dot on the line from its lower to its upper bound, around 0.
+
+    heads: of the names, the drawing, the verdicts and the remarks.
+    """
+    reach = max((max(-row.low, row.high) for row in rows), default=1.0) or 1.0
+    body = [_effect_row(row, reach) for row in rows]
+    ticks = [
+        el("span", mark, class_="tick x", style=f"left:{at}%")
+        for at, mark in ((0, f"{-reach:.1f}".replace("-", "−")), (50, "0"), (100, f"{reach:.1f}"))
+    ]
+    axis = el("tr", el("td"), el("td", el("div", ticks, class_="epochs")), el("td"), el("td"))
+    head = el("tr", [el("th", name, scope="col") for name in heads])
+    return el(
+        "table",
+        el("thead", head),
+        el("tbody", body),
+        el("tfoot", axis),
+        class_="strips effects",
+    )
+
+
+def _effect_row(row: Effect, reach: float) -> Html:
+    low, value, high = (50 + 50 * x / reach for x in (row.low, row.value, row.high))
+    side = {"helps": "up", "hurts": "down"}.get(row.verdict, "soft")
+    label = f"{row.name}: {row.value:+.2f}, from {row.low:+.2f} to {row.high:+.2f}; {row.verdict}"
+    svg = el(
+        "svg",
+        el("title", label),
+        el("path", d="M50 0V10", class_="grid"),
+        el("path", d=f"M{low:.2f} 5H{high:.2f}", class_=f"range {side}"),
+        el("path", d=f"M{value:.2f} 5h0", class_="dot", style="stroke-width:8px"),
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
+    return el(
+        "tr",
+        el("th", row.name, scope="row"),
+        el("td", svg),
+        el("td", row.verdict, class_=f"verdict {side}"),
+        el("td", row.remark, class_="number"),
+    )
+
+
 def stacked_bar(shares: Sequence[tuple[str, float]], *, label: str) -> Html:
     """Draw parts of a whole as one bar; the table beside it names them in the same colours."""
     parts = [

@@ -62,12 +62,15 @@ def next_steps(run: Run) -> Html:
             "This search is not finished, and its policy is not written yet. Resume it:",
             code(again, "Command"),
         )
-    has_boxes = any(candidate.op in BOX_OPS for candidate in run.schedule.space)
+    has_boxes = _has_boxes(run)
     ways = {"Read the images through this package": DETECTION} if has_boxes else WAYS
     policy = repr(str(run.folder / "policy.json"))
     return section(
         "What to do next",
         "Use the policy in a training. Its schedule is stretched to the epochs that you train for.",
+        None
+        if run.schedule.verdict.get("told", True)
+        else [el("h3", as_uniform(run)), code(instead(run), "Command")],
         [
             [el("h3", title), code(text.format(policy=policy), f"Python code: {title}")]
             for title, text in ways.items()
@@ -84,6 +87,28 @@ def next_steps(run: Run) -> Html:
     )
 
 
+def as_uniform(run: Run) -> str:
+    """Say what to use where no policy is told apart from uniform."""
+    choice = "it" if _has_boxes(run) else "TrivialAugment"
+    return f"No policy is told apart from uniform here: {choice} is a good choice."
+
+
+def instead(run: Run) -> str:
+    """Return the command that trains without the policy."""
+    name = "uniform" if _has_boxes(run) else "trivialaugment"
+    return f"ddas train{_data_flags(run)} --policy {name}"
+
+
+def _has_boxes(run: Run) -> bool:
+    return any(candidate.op in BOX_OPS for candidate in run.schedule.space)
+
+
+def _data_flags(run: Run) -> str:
+    data, root = run.settings.get("data"), run.settings.get("root")
+    flags = f" --data {_quoted(data)}" if data else ""
+    return flags + (f" --root {_quoted(root)}" if root else "")
+
+
 def _elsewhere(run: Run) -> list[Html]:
     export = f"ddas export {_quoted(run.folder)} --to pillow  # torchvision, albumentations, dali"
     return [el("h3", "Where ddas_gpu is not installed"), code(export, "Command")]
@@ -91,9 +116,7 @@ def _elsewhere(run: Run) -> list[Html]:
 
 def comparison(run: Run) -> str:
     """Return the command that compares the policy with uniform and with other baselines."""
-    data, root = run.settings.get("data"), run.settings.get("root")
-    flags = f" --data {_quoted(data)}" if data else ""
-    flags += f" --root {_quoted(root)}" if root else ""
+    flags = _data_flags(run)
     return (
         f"ddas compare{flags} --policy {_quoted(run.folder)} "
         f"--out {_quoted(f'{run.folder}-compared')}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from ddas_gpu.report import course_sections, policy_sections, tables
 from ddas_gpu.report.html import Html, document, el
-from ddas_gpu.report.next_steps import next_steps
+from ddas_gpu.report.next_steps import as_uniform, next_steps
 from ddas_gpu.report.numbers import (
     count,
     course,
     duration,
     in_words,
     op_ratios,
+    percent,
     ratios,
     rose_and_sank,
     share_from_to,
@@ -22,10 +26,13 @@ from ddas_gpu.report.numbers import (
 from ddas_gpu.report.parts import section, settings_list, tiles
 from ddas_gpu.report.run import Run
 
+NAMED = 3  # ops in the headline
+
 
 def report_page(run: Run) -> str:
     """Return the whole page, as HTML."""
     sections = [
+        policy_sections.certainty(run),
         el("div", policy_sections.ops(run), policy_sections.extremes(run), class_="pair"),
         policy_sections.samples(run),
         course_sections.curves(run),
@@ -39,15 +46,37 @@ def report_page(run: Run) -> str:
 
 
 def headline(run: Run) -> str:
+    """Return what can be told of the ops; without a verdict, which of them moved."""
+    if "ops" in run.schedule.verdict:
+        return verdict_headline(run.schedule.verdict)
     rose, sank = rose_and_sank(op_ratios(run.schedule.space, run.schedule.p_o[-1]))
     parts = [f"{in_words(rose)} rose"] * bool(rose) + [f"{in_words(sank)} sank"] * bool(sank)
     return "; ".join(parts) if parts else "No op moved far from uniform"
 
 
+def verdict_headline(verdict: Mapping[str, Any]) -> str:
+    """Return the ops that help and hurt, those of the largest effect first."""
+
+    def named(word: str, verb: str) -> str:
+        found = {op: entry for op, entry in verdict["ops"].items() if entry["verdict"] == word}
+        names = sorted(found, key=lambda op: -abs(found[op]["interval"][0]))
+        more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
+        return f"{in_words(names[:NAMED] + more)} {verb if len(names) == 1 else verb[:-1]}"
+
+    words = {entry["verdict"] for entry in verdict["ops"].values()}
+    parts = [named(word, word) for word in ("helps", "hurts") if word in words]
+    if not parts:
+        told = verdict["told"]
+        return "Some ops depend on their level" if told else "No op can be told from uniform"
+    return "; ".join(parts)
+
+
 def _header(run: Run) -> Html:
     schedule, metrics = run.schedule, run.metrics
     data = run.settings.get("data")
+    seeds = len(schedule.verdict.get("seeds", []))
     steps = f", {count(len(metrics), 'step')}," if len(metrics) else ""
+    steps = f" with {seeds} seeds, joined," if seeds else steps
     on = f" on {data}" if data else ""
     took = f" took {duration(metrics.total_seconds)}" if metrics.total_seconds else ""
     summary = (
@@ -68,6 +97,9 @@ def _header(run: Run) -> Html:
 
 def _notes(run: Run) -> list[Html]:
     notes = []
+    verdict = run.schedule.verdict
+    if verdict and not verdict["told"] and not run.unfinished:
+        notes.append(f"{verdict['sentence']} {as_uniform(run)}")
     if run.unfinished:
         notes.append(
             f"This run is not finished: {run.epochs} of "
@@ -85,7 +117,7 @@ def _tiles(run: Run) -> Html:
     relative = ratios(schedule.p_o[-1])
     top, bottom = int(relative.argmax()), int(relative.argmin())
     entries = [
-        ("images to augment", share_from_to(schedule.p_tp)[1], since_start(schedule.p_tp)),
+        ("images to augment", share_from_to(schedule.p_tp)[1], _share_remark(run)),
         ("most likely", str(schedule.space[top]), f"{times(relative[top])} uniform"),
         ("least likely", str(schedule.space[bottom]), f"{times(relative[bottom])} uniform"),
     ]
@@ -96,6 +128,14 @@ def _tiles(run: Run) -> Html:
         speed = speed if images else count(len(run.metrics), "step")
         entries.append(("time", duration(seconds), speed))
     return tiles(entries)
+
+
+def _share_remark(run: Run) -> str:
+    remark = since_start(run.schedule.p_tp)
+    if "apply_probability" not in run.schedule.verdict:
+        return remark
+    low, high = map(percent, run.schedule.verdict["apply_probability"])
+    return f"{remark}; {low} to {high} by its interval"
 
 
 def _tables(run: Run) -> Html:

@@ -6,14 +6,93 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddas_gpu.report.charts import Effect, effect_chart
 from ddas_gpu.report.heatmap import heat_map, op_strips
 from ddas_gpu.report.html import Html, el
-from ddas_gpu.report.numbers import change, percent, ratios, share_from_to, times
-from ddas_gpu.report.parts import section
+from ddas_gpu.report.numbers import (
+    THIN,
+    change,
+    count,
+    groups,
+    percent,
+    ratios,
+    share_from_to,
+    times,
+)
+from ddas_gpu.report.parts import data_table, section
 from ddas_gpu.report.run import Run
 from ddas_gpu.report.samples import candidate_pictures, sample_sheet
 
 EXTREMES = 5  # candidates listed at either end
+
+
+def certainty(run: Run) -> Html | None:
+    """Return the verdict on each op with its interval; None for a policy without a verdict."""
+    verdict = run.schedule.verdict
+    if "ops" not in verdict:
+        return None
+    steps, seeds = verdict["steps"], len(verdict.get("seeds", [])) or 1
+    of = f"{count(steps, 'step')} of {seeds} seeds" if seeds > 1 else count(steps, "step")
+    lead = (
+        f"How much more than the average candidate an op lowered the validation loss, over {of}, "
+        "in mean sizes of a reward. The lines are 95 % intervals for all ops and candidates at "
+        "once. An op helps or hurts if its own interval or that of one of its levels leaves out 0; "
+        "the last column is about how many steps that takes."
+    )
+    rows = []
+    for op, entry in verdict["ops"].items():
+        needed = entry["steps_needed"]
+        remark = "–" if needed is None else f"{needed:,}"
+        value, low, high = entry["interval"]
+        rows.append(Effect(op, value, low, high, entry["verdict"], remark))
+    rows.sort(key=lambda row: -row.value)
+    heads = ("op", "← hurts · helps →", "verdict", "steps needed")
+    low, high = verdict["apply_probability"]
+    share = (
+        f"Share of images to augment: {percent(run.schedule.p_tp[-1])}, "
+        f"95{THIN}% interval {percent(low)} to {percent(high)}."
+    )
+    return section(
+        "How sure it is",
+        lead,
+        effect_chart(rows, heads),
+        el("p", share, class_="lead"),
+        _seeds(run),
+    )
+
+
+def _seeds(run: Run) -> Html | None:
+    """Return what each seed of --repeats has found."""
+    seeds = run.schedule.verdict.get("seeds", [])
+    if not seeds:
+        return None
+    found = np.array([ratios(entry["p_o"]) for entry in seeds])
+    rows = []
+    for group in groups(run.schedule.space):
+        means = found[:, list(group.indices)].mean(1)
+        cells = [el("td", times(mean), class_="number") for mean in means]
+        spread = f"{times(means.min())} to {times(means.max())}"
+        rows.append(
+            el(
+                "tr",
+                el("th", group.op, scope="row"),
+                cells,
+                el("td", spread, class_="number", data_value=f"{np.ptp(means):.9g}"),
+            )
+        )
+    shares = [el("td", percent(entry["p_tp"]), class_="number") for entry in seeds]
+    low, high = (percent(f(entry["p_tp"] for entry in seeds)) for f in (min, max))
+    rows.append(
+        el(
+            "tr",
+            el("th", "images to augment", scope="row"),
+            shares,
+            el("td", f"{low} to {high}", class_="number"),
+        )
+    )
+    heads = ("op", *(f"seed {entry['seed']}" for entry in seeds), "spread")
+    title = el("summary", f"Every op of the {len(seeds)} seeds, relative to uniform")
+    return el("details", title, data_table("Every seed", heads, rows, sortable=True))
 
 
 def ops(run: Run) -> Html:

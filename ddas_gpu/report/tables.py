@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ddas_gpu.report.html import Html, el
-from ddas_gpu.report.numbers import change, percent, ratios, times
+from ddas_gpu.report.numbers import change, percent, ratios, signed, times
 from ddas_gpu.report.parts import data_table
 from ddas_gpu.report.run import LOSSES, Run
 
@@ -13,6 +15,8 @@ from ddas_gpu.report.run import LOSSES, Run
 def candidate_table(run: Run) -> Html:
     schedule = run.schedule
     relative = ratios(schedule.p_o)
+    intervals = schedule.verdict.get("candidates")
+    certain = ("effect", "95 % interval") if intervals else ()
     rows = [
         el(
             "tr",
@@ -26,11 +30,18 @@ def candidate_table(run: Run) -> Html:
                     (change(relative[-1, i]), relative[-1, i]),
                 )
             ],
+            _interval(intervals[i]) if intervals else None,
         )
         for i, candidate in enumerate(schedule.space)
     ]
-    heads = ("candidate", "first epoch", "last epoch", "of uniform", "change")
+    heads = ("candidate", "first epoch", "last epoch", "of uniform", "change", *certain)
     return data_table("Every candidate", heads, rows, sortable=True)
+
+
+def _interval(interval: Sequence[float]) -> list[Html]:
+    effect, low, high = map(float, interval)
+    texts = (signed(effect), effect), (f"{signed(low)} … {signed(high)}", low)
+    return [el("td", text, class_="number", data_value=f"{value:.9g}") for text, value in texts]
 
 
 def epoch_table(run: Run) -> Html:

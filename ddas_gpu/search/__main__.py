@@ -50,6 +50,10 @@ def parse(argv: list[str]) -> SearchSettings:
 
 def run(settings: SearchSettings) -> int:
     """Search; return the exit code."""
+    if settings.run.repeats > 1:
+        from ddas_gpu.search.repeats import run_repeats
+
+        return run_repeats(PROGRAM, settings)
     space = settings.search_space()
 
     def build(device: torch.device, ranks: Ranks) -> SearchJob:

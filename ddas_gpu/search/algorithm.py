@@ -27,13 +27,19 @@ from ddas_gpu.pipelines.loader import order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch
-from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
+from ddas_gpu.search.alpha import (
+    AugmentationParameters,
+    deal_policies,
+    draw_policies,
+)
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, Versions, open_task
 
 FLOAT16_SCALE = 1024.0
+APPLY_TRAVEL = 10.0  # of α_tp in a run whose every step goes the same way
+MOST_APPLY_RATE = 0.05
 
 
 class Read(NamedTuple):
@@ -50,6 +56,15 @@ def rewards(dots: torch.Tensor) -> torch.Tensor:
     Negative where the policy's step lowers the validation loss more than the clean step does.
     """
     return dots[0] - dots[1:]
+
+
+def pull(shares: torch.Tensor, rewards: torch.Tensor) -> float:
+    """Return Σ_l P(φ_l)/Z · r_l / Z_g from w, (L̂ + 1,), and r, (L̂,); 0 without a signal.
+
+    Negative where it raises α_tp.
+    """
+    size = rewards.abs().sum().item()
+    return (shares[1:] @ rewards / shares[1:].sum()).item() / size if size else 0.0
 
 
 class Search:
@@ -95,16 +110,19 @@ class Search:
             len(space),
             settings.policy.apply_probability,
             lr_ops=settings.policy.lr_ops,
-            lr_apply=settings.policy.lr_apply,
+            lr_apply=self.apply_rate(),
             betas=settings.policy.adam_betas,
+            relative=settings.policy.compare_with == "policies",
         )
+        self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val, with --val-memory
         self.mixed, self.half = mixed_precision(training.amp, self.device)
         # Found once and kept in checkpoints, so that a resumed run computes in the same way.
         self.memory = bytes_of(training.memory) if training.memory else free_bytes(self.device)
         self.plan: Plan | None = None  # of the gradients, since the first step
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
-        self.trials: list[tuple[np.ndarray, np.ndarray]] = []  # φ (L̂, N_o) and r (L̂,) of each step
+        # Of each step: φ (L̂, N_o), r (L̂,), and Σ_l P(φ_l)/Z · r_l / Z_g, which moves α_tp.
+        self.trials: list[tuple[np.ndarray, np.ndarray, float]] = []
 
     def _steps(self, feed: Feed, flag: str, batch_size: int, seed: int) -> StepBatches:
         """Return this rank's batches, of a random order for each pass over the images."""
@@ -159,11 +177,11 @@ class Search:
         watch.lap("gradients")
         validation_loss, direction = self.validation_gradient(*validation_batch)
         watch.lap("validation")
-        dots = gradients.dot(direction)
+        dots = gradients.dot(self.remember(direction))
         watch.lap("dot")
         read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
-        self.trials.append((policies, read.rewards.numpy()))
+        self.trials.append((policies, read.rewards.numpy(), pull(shares, read.rewards)))
         watch.lap("update")
         self.steps += 1
         p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
@@ -229,9 +247,19 @@ class Search:
 
     def draw_policies(self, step: int) -> np.ndarray:
         """Draw φ_1 … φ_L̂ of a step, (L̂, N_o)."""
-        generator = streams.generator(self.seed, Stream.POLICIES, step)
-        count = self.settings.policy.policies
-        return draw_policies(generator, count, self.space.depth, len(self.space))
+        sizes = self.settings.policy.policies, self.space.depth, len(self.space)
+        if self.settings.policy.draws == "deck":
+            return deal_policies(self.seed, step, *sizes)
+        return draw_policies(streams.generator(self.seed, Stream.POLICIES, step), *sizes)
+
+    def apply_rate(self) -> float:
+        """Return α_tp's learning rate; without one, a rate that lets p_tp reach any value.
+
+        Adam's step is at most the rate: with a total of `APPLY_TRAVEL`, p_tp can go from 0.35 to
+        0.05 or 0.95 in a third of the steps.
+        """
+        given = self.settings.policy.lr_apply
+        return min(APPLY_TRAVEL / self.total_steps, MOST_APPLY_RATE) if given is None else given
 
     def learning_rate(self, step: int) -> float:
         """Return SGD's learning rate η for a step."""
@@ -278,6 +306,18 @@ class Search:
                 gradient.add(name, torch.zeros_like(weight))
         return loss.detach(), gradient.result()
 
+    def remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the direction that rewards are measured along: a running mean of g_val."""
+        memory = self.settings.policy.val_memory
+        if not memory:
+            return gradient
+        if not self.direction:
+            self.direction = {name: part.clone() for name, part in gradient.items()}
+        share = max(1 / (self.steps + 1), 1 - memory)
+        for name, mean in self.direction.items():
+            mean.lerp_(gradient[name], share)
+        return self.direction
+
     def require_finite(self, what: str, *values: float) -> None:
         if not all(math.isfinite(value) for value in values):
             raise Diverged(
@@ -316,14 +356,14 @@ class Search:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""
-        trials = [np.stack(parts) for parts in zip(*self.trials, strict=True)]
         return {
             "steps": self.steps,
             "identity": self.identity(),
-            "trials": [torch.from_numpy(part) for part in trials],
+            "trials": [torch.from_numpy(np.stack(part)) for part in zip(*self.trials, strict=True)],
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
+            "direction": self.direction,
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
             "memory": self.memory,
         }
@@ -345,10 +385,16 @@ class Search:
                     f"the run was started with another {name}: {state['identity'][name]}, not {own}"
                 )
         self.steps = state["steps"]
-        self.trials = list(zip(*(part.numpy() for part in state["trials"]), strict=True))
+        trials = [part.numpy() for part in state["trials"]]
+        if len(trials) == 2:  # before 0.2.0, without the last: as if all policies weighed the same
+            size = np.abs(trials[1]).sum(1)
+            trials.append(trials[1].mean(1) / np.where(size > 0, size, 1))
+        self.trials = [(p, r, float(moved)) for p, r, moved in zip(*trials, strict=True)]
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])
+        direction = state.get("direction", {})  # not in checkpoints of before 0.2.0
+        self.direction = {name: part.to(self.device) for name, part in direction.items()}
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
         self.memory = state["memory"]
 

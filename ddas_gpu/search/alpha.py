@@ -11,6 +11,9 @@ import math
 import numpy as np
 import torch
 
+from ddas_gpu import streams
+from ddas_gpu.streams import Stream
+
 
 def draw_policies(
     generator: np.random.Generator, count: int, depth: int, candidates: int
@@ -21,6 +24,25 @@ def draw_policies(
     lead would win (the paper's Matthew effect).
     """
     return generator.integers(0, candidates, size=(count, depth))
+
+
+def deal_policies(seed: int, step: int, count: int, depth: int, candidates: int) -> np.ndarray:
+    """Draw the policies of a step without replacement, (count, depth).
+
+    Every place in a policy has its own shuffled deck of all candidates, which the steps go through
+    one after the other: after each deck, all candidates were tried equally often in that place. A
+    single policy is still uniform over all K^depth.
+    """
+    first = step * count
+    places = np.arange(first, first + count)
+    columns = []
+    for slot in range(depth):
+        decks = {
+            deck: streams.generator(seed, Stream.POLICIES, deck, slot).permutation(candidates)
+            for deck in range(first // candidates, (first + count - 1) // candidates + 1)
+        }
+        columns.append([decks[place // candidates][place % candidates] for place in places])
+    return np.array(columns).T
 
 
 class AugmentationParameters:
@@ -37,7 +59,9 @@ class AugmentationParameters:
         lr_ops: float = 0.005,
         lr_apply: float = 0.001,
         betas: tuple[float, float] = (0.5, 0.999),
+        relative: bool = False,
     ) -> None:
+        """relative: compare a policy with the step's other policies, not with the clean batch."""
         if not 0 < apply_probability < 1:
             raise ValueError(
                 f"the probability to augment starts between 0 and 1, not at {apply_probability}"
@@ -45,6 +69,7 @@ class AugmentationParameters:
         logit = math.log(apply_probability / (1 - apply_probability))
         self.alpha_tp = torch.tensor(logit, dtype=torch.float64, requires_grad=True)
         self.alpha_o = torch.zeros(candidates, dtype=torch.float64, requires_grad=True)
+        self.relative = relative
         self.adam_tp = torch.optim.Adam([self.alpha_tp], lr_apply, betas)
         self.adam_o = torch.optim.Adam([self.alpha_o], lr_ops, betas)
 
@@ -75,14 +100,22 @@ class AugmentationParameters:
     ) -> torch.Tensor:
         """Return Σ_l r_l / (Z · Z_g) · p_tp · P(φ_l), with r, Z and Z_g held constant.
 
-        Z_g is Σ|r_l| unless `scale` is given.
+        Z_g is Σ|r_l| unless `scale` is given. With `relative`, α_o is compared with the step's
+        other policies: r_l is taken less its mean, weighted by P(φ_l). The expected gradient stays
+        the same, because policies are drawn uniformly, and what all policies of a step have in
+        common no longer moves those that were drawn. (It is the gradient of Σ_l P(φ_l) r_l / Z with
+        Z differentiated.)
 
         Its gradient is equations 16 and 17 of the paper but for their factor η, which is the
         same for all and which Adam's scale invariance takes out again.
         """
         shares = self.policy_probabilities(policies)
         z, z_g = shares.detach().sum(), rewards.abs().sum() if scale is None else scale
-        return (rewards / (z * z_g) * torch.sigmoid(self.alpha_tp) * shares).sum()
+        parts = rewards / (z * z_g) * torch.sigmoid(self.alpha_tp)
+        if not self.relative:
+            return (parts * shares).sum()
+        mean = (parts * shares).detach().sum() / z
+        return (parts * shares.detach()).sum() + ((parts.detach() - mean) * shares).sum()
 
     def update(
         self, policies: np.ndarray, rewards: torch.Tensor, scale: float | None = None

@@ -110,6 +110,8 @@ def search_policy(
 def make_settings(own: Own, space: str | SearchSpace, values: dict[str, Any]) -> SearchSettings:
     """Return checked settings; what is not given follows from the data."""
     known = SearchSettings().to_json().keys()
+    if values.get("repeats", 1) != 1:
+        raise ValueError("repeats is for the command: call search_policy once for each seed")
     for name in values:
         if name in ARGUMENTS:
             raise TypeError(f"search_policy has no setting {name!r}: its arguments say it")
@@ -202,4 +204,4 @@ def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> 
     if ended.received is not None:
         again = "; resume=True continues it" if writes else ""
         raise KeyboardInterrupt(f"the search was stopped after step {job.steps}{again}")
-    return SearchResult(job.search.schedule(), ended.report, job.verdict())
+    return SearchResult(job.schedule(), ended.report, job.judged["sentence"])

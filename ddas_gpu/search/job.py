@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ddas_gpu.data.catalog import CUSTOM
 from ddas_gpu.distributed.agreement import digest, require_same
 from ddas_gpu.distributed.ranks import in_touch
+from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.job import Files, Metrics
 from ddas_gpu.runs.run_folder import POLICY, SAMPLES, SPLIT, archive
 from ddas_gpu.search.algorithm import Search
-from ddas_gpu.search.verdict import verdict
+from ddas_gpu.search.settings import SearchSettings
+from ddas_gpu.search.verdict import AS_UNIFORM, Apply, Trials, judge
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.tasks.facts import facts_of
 
 
 class SearchJob:
@@ -69,7 +76,11 @@ class SearchJob:
         return {}
 
     def final_files(self) -> Files:
-        return {POLICY: self.search.schedule().to_bytes()}
+        return {POLICY: self.schedule().to_bytes()}
+
+    def schedule(self) -> PolicySchedule:
+        """Return the policy with its verdict."""
+        return replace(self.search.schedule(), verdict=self.judged)
 
     def status(self) -> str:
         loss, p_tp = self._last["loss"], self._last["apply_probability"]
@@ -83,24 +94,39 @@ class SearchJob:
     def summary(self, folder: Path) -> list[str]:
         space, parameters = self.search.space, self.search.parameters
         p_o = parameters.op_probabilities
+        low, high = self.judged.get("apply_probability", (None, None))
+        interval = "" if low is None else f" (95 % interval {low:.2f} … {high:.2f})"
         return [
-            f"probability to augment: {parameters.apply_probability:.3f}",
+            f"probability to augment: {parameters.apply_probability:.3f}{interval}",
             f"most probable:  {top_candidates(space, p_o, 5)}  (1.00× is uniform)",
             f"least probable: {top_candidates(space, -p_o, 5)}",
-            f"verdict: {self.verdict()}",
+            f"verdict: {self.judged['sentence']}",
+            *advice(self.judged, self.search.settings),
             f"policy: {folder / POLICY}",
         ]
 
-    def verdict(self) -> str:
-        """Say which candidates can be told apart."""
-        policies, rewards = zip(*self.search.trials, strict=True)
-        return verdict(self.search.space, np.stack(policies), np.stack(rewards))
+    @cached_property
+    def judged(self) -> dict[str, Any]:
+        """What can be said of the candidates, after the last step."""
+        return judge(self.search.space, [trials_of(self.search)], [apply_of(self.search)])
 
     def state_dict(self) -> dict[str, Any]:
         return self.search.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.search.load_state_dict(state)
+
+
+def trials_of(search: Search) -> Trials:
+    """Return what the steps so far have tried."""
+    return Trials(*(np.stack(part) for part in zip(*search.trials, strict=True)))
+
+
+def apply_of(search: Search) -> Apply:
+    """Return how α_tp has learned."""
+    policy = search.settings.policy
+    end = search.parameters.apply_probability
+    return Apply(policy.apply_probability, search.apply_rate(), policy.adam_betas, end)
 
 
 def top_candidates(space: SearchSpace, probabilities: np.ndarray, count: int) -> str:
@@ -120,3 +146,16 @@ def require_same_state(search: Search) -> None:
     facts = {"policy parameters (α)": alpha, "weights": digest(*search.weights)}
     when = f" after epoch {search.steps // search.steps_per_epoch}"
     require_same(search.ranks, facts, when)
+
+
+def advice(judged: dict[str, Any], settings: SearchSettings) -> list[str]:
+    """Say what to use where no policy is told apart from uniform, with the command."""
+    if judged["told"]:
+        return []
+    data, boxes = settings.data, facts_of(settings.spec.task).has_boxes
+    name, choice = ("uniform", "it") if boxes else ("trivialaugment", "TrivialAugment")
+    if settings.spec is CUSTOM:
+        return [f"{AS_UNIFORM}: {choice} is a good choice"]
+    root = f" --root {shlex.quote(str(data.root))}" if data.root else ""
+    command = f"ddas train --data {data.data}{root} --policy {name}"
+    return [f"{AS_UNIFORM}: {choice} is a good choice: {command}"]

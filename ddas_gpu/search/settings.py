@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ddas_gpu.cli import groups
-from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.cli.settings import Settings
 from ddas_gpu.data.catalog import CUSTOM, find_data
@@ -56,12 +55,22 @@ class PolicySettings:
     """Probability to augment at the start (p_tp)."""
     lr_ops: float = 0.005
     """Learning rate of the candidates' probabilities (α_o)."""
-    lr_apply: float = 0.001
-    """Learning rate of the probability to augment (α_tp)."""
+    lr_apply: float | None = 0.001
+    """Learning rate of the probability to augment (α_tp); without one 10 / steps, with which it can
+    reach any value within the run."""
     adam_betas: tuple[float, float] = (0.5, 0.999)
     """Adam's β for both."""
     smoothing: int = 2
     """Size of the mean filter over the epochs' p_tp at the end (F_s)."""
+    draws: Literal["independent", "deck"] = "independent"
+    """Draw each policy independently, as the paper, or from shuffled decks, so that every candidate
+    is tried equally often."""
+    compare_with: Literal["clean", "policies"] = "clean"
+    """What moves a candidate: how much better than the clean batch its policy was, as in the paper,
+    or how much better than the other policies of the step, which is less noisy."""
+    val_memory: float = 0.0
+    """Measure along a running mean of the validation gradient with this decay; 0, the paper's, is
+    each step's own gradient."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,15 @@ class TrainingSettings(groups.TrainingSettings):
     of fast and lean before 0.2.0."""
     memory: str | None = None
     """Memory for the gradients, such as 8GB; without this most of what is free."""
+
+
+@dataclass(frozen=True)
+class RunSettings(groups.RunSettings):
+    """The run itself."""
+
+    repeats: int = 1
+    """Search with this many seeds, --seed and those after it, one after the other, and join them
+    into one policy; each has a folder in --out."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,65 @@ def test_a_share_that_stays_is_said_to_stay(tmp_path: Path):
 
 def test_speed_says_what_it_counts(tmp_path: Path):
     assert "images/s, augmented versions included" in page_of(write_run(tmp_path)).words()
+
+
+SPACE = SearchSpace.of(["Invert", "Blur", "Rotate"], levels=(4, 8))
+
+
+def with_verdict(folder: Path, **words: str) -> Path:
+    """A run whose policy has a verdict; by default nothing can be told."""
+    unknown = "cannot be told from uniform"
+    intervals = {"helps": [0.5, 0.2, 0.8], "hurts": [-0.4, -0.7, -0.1], unknown: [0.1, -0.2, 0.4]}
+    ops = {}
+    for op in ("Invert", "Blur", "Rotate"):
+        word = words.get(op, unknown)
+        ops[op] = {"verdict": word, "interval": intervals[word], "steps_needed": 1234}
+    verdict = {
+        "sentence": "So it is.",
+        "steps": 400,
+        "told": bool(words),
+        "apply_probability": [0.2, 0.6],
+        "candidates": [[0.1, -0.2, 0.4]] * len(SPACE),
+        "ops": ops,
+    }
+    write_run(folder, space=SPACE)
+    schedule = PolicySchedule.load(folder)
+    replace(schedule, verdict=verdict).save(folder / "policy.json")
+    return folder
+
+
+def test_the_verdict_leads_and_intervals_are_drawn(tmp_path: Path):
+    page = page_of(with_verdict(tmp_path, Rotate="helps", Invert="hurts"))
+    words = page.words().replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "Rotate helps; Invert hurts" in words and "How sure it is" in words
+    assert "20 % to 60 %" in words and "1,234" in words and "TrivialAugment" not in words
+    labels = [svg["aria-label"] or "" for svg in page.all("svg")]
+    assert any(label.startswith("Rotate: +0.50, from +0.20 to +0.80; helps") for label in labels)
+
+
+def test_where_nothing_can_be_told_the_page_says_what_to_use(tmp_path: Path):
+    words = page_of(with_verdict(tmp_path)).words()
+    assert "No op can be told from uniform" in words and "So it is." in words
+    assert "No policy is told apart from uniform here: TrivialAugment is a good choice." in words
+    assert "ddas train --data digits --policy trivialaugment" in words
+
+
+def test_the_spread_of_the_seeds_is_shown(tmp_path: Path):
+    folder = with_verdict(tmp_path, Blur="helps")
+    schedule = PolicySchedule.load(folder)
+    seeds = [
+        {"seed": seed, "p_tp": p_tp, "p_o": [0.4, 0.3, 0.1, 0.2]}
+        for seed, p_tp in ((7, 0.3), (8, 0.5))
+    ]
+    replace(schedule, verdict={**schedule.verdict, "seeds": seeds}).save(folder / "policy.json")
+    words = page_of(folder).words().replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "with 2 seeds, joined" in words and "seed 7 seed 8 spread" in words
+    assert "30 % to 50 %" in words and "×1.60 to ×1.60" in words
+
+
+def test_a_verdict_on_other_candidates_is_refused(tmp_path: Path):
+    folder = with_verdict(tmp_path)
+    schedule = PolicySchedule.load(folder)
+    replace(schedule, verdict={**schedule.verdict, "candidates": []}).save(folder / "policy.json")
+    with pytest.raises(ValueError, match="the verdict is not on the 4 candidates"):
+        load_run(folder)

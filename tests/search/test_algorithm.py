@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
 import itertools
 import math
 
@@ -68,14 +69,19 @@ def validation_batch(search: Search, step: int) -> tuple[torch.Tensor, torch.Ten
     return search.task.validation_inputs(search.validation_batches.batch(step))
 
 
-@pytest.mark.parametrize("method", ["fast", "lean", "reference"])
-def test_alpha_gradient_is_that_of_the_true_validation_loss(method, monkeypatch):
-    """Central differences of L_val(θ - η Σ w_l(α) g_l) in every α, with Z held fixed.
+@pytest.mark.parametrize(
+    ("method", "compare_with"),
+    [("fast", "clean"), ("lean", "clean"), ("reference", "clean"), ("fast", "policies")],
+)
+def test_alpha_gradient_is_that_of_the_true_validation_loss(method, compare_with, monkeypatch):
+    """Central differences of L_val(θ - η Σ w_l(α) g_l) in every α.
 
+    The paper holds Z constant; compared with the step's other policies it is differentiated.
     The step must be plain SGD, as in the paper's derivation. The surrogate leaves out η and
     divides by Z_g; the rest must agree, batch norm in training mode and all.
     """
-    search = in_float64(make(momentum=0.0, weight_decay=0.0, gradients=method, policies=3))
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "val_memory": 0.0}
+    search = in_float64(make(gradients=method, compare_with=compare_with, **plain))
     with torch.no_grad():  # away from the uniform start
         search.parameters.alpha_o.copy_(torch.tensor([0.3, -0.2, 0.5, -0.7], dtype=torch.float64))
     alpha_o, alpha_tp = search.parameters.alpha_o.tolist(), search.parameters.alpha_tp.item()
@@ -98,7 +104,9 @@ def test_alpha_gradient_is_that_of_the_true_validation_loss(method, monkeypatch)
 
     def validation_loss(alpha: list[float]) -> float:
         """L_val after the step that α = (α_o…, α_tp) would have taken."""
-        w = shares(alpha[:-1]) / z / (1 + math.exp(-alpha[-1]))
+        drawn = shares(alpha[:-1])
+        held = z if compare_with == "clean" else drawn.sum()
+        w = drawn / held / (1 + math.exp(-alpha[-1]))
         w = [1 - w.sum(), *w]
         stepped = {
             name: weight.detach()
@@ -272,3 +280,48 @@ def test_the_seed_decides_everything():
 
     assert end(3) == end(3)
     assert end(3) != end(4)
+
+
+RELIABLE = {
+    "draws": "deck",
+    "compare_with": "policies",
+    "val_memory": 0.9,
+    "lr_apply": None,
+}
+
+
+def test_a_search_with_all_our_settings_continues_from_its_state():
+    whole, first, second = (make(SPACE, **RELIABLE) for _ in range(3))
+    while not whole.finished:
+        whole.step()
+    first.step()
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    while not second.finished:
+        second.step()
+    assert second.schedule().to_bytes() == whole.schedule().to_bytes()
+
+
+def test_rewards_are_measured_along_the_mean_of_the_validation_gradients(monkeypatch):
+    search, seen = make(val_memory=0.5), []
+    real = search.validation_gradient
+
+    def keep(*batch):
+        loss, gradient = real(*batch)
+        seen.append({name: part.clone() for name, part in gradient.items()})
+        return loss, gradient
+
+    monkeypatch.setattr(search, "validation_gradient", keep)
+    for _ in range(3):
+        search.step()
+    for name, mean in search.direction.items():
+        want = 0.25 * seen[0][name] + 0.25 * seen[1][name] + 0.5 * seen[2][name]
+        torch.testing.assert_close(mean, want)
+
+
+def test_without_a_rate_the_probability_to_augment_can_go_anywhere():
+    assert make(lr_apply=None, epochs=500).apply_rate() == 0.01  # of 1000 steps
+    assert make(lr_apply=None).apply_rate() == 0.05
+    assert make(lr_apply=0.001).apply_rate() == 0.001

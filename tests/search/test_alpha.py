@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.utils._pytree import tree_leaves
 
-from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
+from ddas_gpu.search.alpha import (
+    AugmentationParameters,
+    deal_policies,
+    draw_policies,
+)
 from ddas_gpu.streams import Stream, generator
 
 K = 5
@@ -153,4 +157,40 @@ def test_policies_are_drawn_uniformly():
     )
     assert draws.shape == (12000, 2)
     pairs = np.bincount(draws[:, 0] * K + draws[:, 1], minlength=K * K)
+    assert chisquare(pairs).pvalue > 0.01
+
+
+@given(st.integers(0, 9999), st.integers(1, 6), st.integers(1, 4))
+def test_compared_with_the_other_policies_only_candidates_that_were_drawn_move(seed, count, depth):
+    """∂/∂α_k = p_tp/Z_g Σ_l P(φ_l)/Z (r_l - r̄) (how often φ_l has k), r̄ the mean by P(φ_l)."""
+    parameters = parameters_at(seed, relative=True)
+    policies, rewards = some_policies(seed, count, depth), some_rewards(seed, count)
+    p_tp, p_o = parameters.apply_probability, parameters.op_probabilities
+    on_tp, _ = by_hand(parameters, policies, rewards)
+    shares = p_o[policies].prod(1) / p_o[policies].prod(1).sum()
+    r = rewards.numpy() / rewards.abs().sum().item()
+    often = (policies[..., None] == np.arange(K)).sum(1)  # (L̂, K)
+    parameters.update(policies, rewards)
+    want = p_tp * ((r - shares @ r) * shares) @ often
+    np.testing.assert_allclose(parameters.alpha_o.grad, want, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(parameters.alpha_tp.grad, on_tp, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize(("count", "candidates"), [(3, 7), (8, 5), (4, 4)])
+def test_decks_try_every_candidate_equally_often(count, candidates):
+    steps = [deal_policies(3, step, count, 2, candidates) for step in range(candidates)]
+    dealt = np.concatenate(steps)
+    for place in dealt.T:
+        np.testing.assert_array_equal(np.bincount(place), count)
+    assert steps[0].shape == (count, 2)
+    np.testing.assert_array_equal(steps[2], deal_policies(3, 2, count, 2, candidates))
+    assert (
+        dealt
+        != np.concatenate([deal_policies(4, s, count, 2, candidates) for s in range(candidates)])
+    ).any()
+
+
+def test_policies_from_decks_are_uniform():
+    dealt = np.concatenate([deal_policies(0, step, 3, 2, K) for step in range(4000)])
+    pairs = np.bincount(dealt[:, 0] * K + dealt[:, 1], minlength=K * K)
     assert chisquare(pairs).pvalue > 0.01

@@ -25,7 +25,7 @@ from ddas_gpu.data.digits import open_digits
 from ddas_gpu.models import build
 from ddas_gpu.search.__main__ import main
 from ddas_gpu.search.algorithm import Search
-from ddas_gpu.search.settings import SearchSettings, preset
+from ddas_gpu.search.settings import preset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -95,7 +95,7 @@ def test_it_is_what_the_command_does(tmp_path):
 
 
 def test_every_number_has_the_commands_default():
-    defaults = json.loads(json.dumps(SearchSettings().to_json()))
+    defaults = json.loads(json.dumps(preset("custom").to_json()))
     found = search(epochs=1).policy.settings
     from_data = {"data", "model", "train_images", "val_images", "levels"}
     given = {"epochs", "batch_size", "val_batch_size", "threads"}

@@ -10,17 +10,28 @@ from PIL import Image
 
 from ddas_gpu.ops import OPS
 from ddas_gpu.search import algorithm as searching
-from ddas_gpu.search.algorithm import open_search
+from ddas_gpu.search.algorithm import Search, open_search
+from ddas_gpu.search.job import SearchJob
 from ddas_gpu.search.settings import SearchSettings, preset
+from ddas_gpu.search.verdict import HELPS, HURTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def found(settings: SearchSettings) -> dict[str, np.ndarray]:
-    """{op: the final probabilities of its candidates, in multiples of uniform}."""
+def searched(settings: SearchSettings) -> Search:
+    """A finished search."""
     search = open_search(settings)
     while not search.finished:
         search.step()
+    return search
+
+
+def verdict_on(op: str, search: Search) -> str:
+    return SearchJob(search).judged["ops"][op]["verdict"]
+
+
+def found(search: Search) -> dict[str, np.ndarray]:
+    """{op: the final probabilities of its candidates, in multiples of uniform}."""
     relative = search.parameters.op_probabilities * len(search.space)
     ops = [candidate.op for candidate in search.space]
     return {op: relative[[name == op for name in ops]] for op in ops}
@@ -29,7 +40,7 @@ def found(settings: SearchSettings) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_digits_may_lean_and_shift_but_not_stand_on_their_heads(seed):
-    probabilities = found(preset("digits").replace(seed=seed))
+    probabilities = found(searched(preset("digits").replace(seed=seed)))
     assert probabilities["FlipUD"].max() < 1
     assert probabilities["Invert"].max() < 1
     geometric = [probabilities[op].mean() for op in ("Rotate", "ShearX", "TranslateX")]
@@ -37,24 +48,28 @@ def test_digits_may_lean_and_shift_but_not_stand_on_their_heads(seed):
 
 
 # Fewer, larger steps of α than the preset's, for the time's sake.
-QUICK_CHECK = preset("digits", "rotate90").replace(epochs=30, lr_ops=0.02)
+QUICK_CHECK = preset("digits", "rotate90").replace(epochs=12, lr_ops=0.04)
 
 
-def rotate90_wins(settings: SearchSettings) -> bool:
+def rotate90_wins(search: Search) -> bool:
     """The paper's sanity check: Rotate90 ends first, at least twice the next."""
-    probabilities = found(settings)
+    probabilities = found(search)
     winner = probabilities.pop("Rotate90").item()
     return winner >= 2 * max(relative.max() for relative in probabilities.values())
 
 
 def test_turned_validation_images_make_rotate90_win():
-    assert rotate90_wins(QUICK_CHECK)
+    search = searched(QUICK_CHECK)
+    assert rotate90_wins(search)
+    assert verdict_on("Rotate90", search) == HELPS
 
 
 def test_the_check_fails_with_the_sign_of_the_rewards_flipped(monkeypatch):
     """A check that cannot fail would prove nothing."""
     monkeypatch.setattr(searching, "rewards", lambda dots: dots[1:] - dots[0])
-    assert not rotate90_wins(QUICK_CHECK)
+    search = searched(QUICK_CHECK)
+    assert not rotate90_wins(search)
+    assert verdict_on("Rotate90", search) == HURTS
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +86,9 @@ SMALLER = {"model": "wrn-10-1", "val_batch_size": 64, "epochs": 12}  # for a CPU
 @pytest.mark.slow
 def test_turned_cifar10_makes_rotate90_win(cifar10):
     """On photographs."""
-    assert rotate90_wins(preset("cifar10", "rotate90").replace(root=cifar10, **SMALLER))
+    search = searched(preset("cifar10", "rotate90").replace(root=cifar10, **SMALLER))
+    assert rotate90_wins(search)
+    assert verdict_on("Rotate90", search) == HELPS
 
 
 @pytest.mark.slow
@@ -86,5 +103,7 @@ def test_the_op_that_leads_to_the_target_domain_comes_first(op, cifar10, tmp_pat
     settings = preset("cifar10", "rotate90").replace(
         sanity_check=None, root=cifar10, val_root=tmp_path, **SMALLER
     )
-    probabilities = {name: relative.max() for name, relative in found(settings).items()}
+    search = searched(settings)
+    probabilities = {name: relative.max() for name, relative in found(search).items()}
+    assert verdict_on(op, search) == HELPS
     assert max(probabilities, key=probabilities.get) == op, probabilities
