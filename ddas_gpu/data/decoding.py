@@ -1,4 +1,8 @@
-"""Decoding image files with Pillow: uint8 HWC, RGB, upright."""
+"""Decoding image files with Pillow: uint8 HWC, RGB, upright, as DALI decodes them.
+
+Both decoders turn photographs upright, drop transparency and scale 16 bits to 8. The tests hold
+them together, and `scanning` compares them on the user's own files.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,19 @@ from PIL import Image, ImageOps
 
 from ddas_gpu.data.sources import Pixels
 
-# The image files that are looked for in folders.
-SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"))
+# What both decoders read. Pillow would also open others, whatever their file is called: an EPS
+# starts Ghostscript.
+FORMATS = ("JPEG", "PNG", "BMP", "PPM", "TIFF", "WEBP")
+# People have these as well, and are to be told that they are not read.
+FOREIGN = ("GIF",)
+FOREIGN_SUFFIXES = frozenset(f".{name.lower()}" for name in FOREIGN)
 
-# Pillow would also open others, whatever their file is called: an EPS starts Ghostscript.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+# The image files that are looked for in folders.
+SUFFIXES = FOREIGN_SUFFIXES | {
+    *(".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp")
+}
+# What systems leave beside images: ._0001.jpg, .DS_Store, the folder of a Mac's zip.
+HIDDEN = ("__MACOSX", "@eaDir")
 
 # What Pillow's decoders raise for damaged files, SyntaxError among them.
 DAMAGED = (
@@ -27,14 +39,47 @@ DAMAGED = (
 )
 
 
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is not the user's own."""
+    return path.name.startswith(".") or path.name in HIDDEN
+
+
+def is_image(path: Path) -> bool:
+    """Return whether a file is taken for an image, by its name."""
+    return path.suffix.lower() in SUFFIXES and not is_hidden(path)
+
+
 def open_image(path: Path) -> Image.Image:
-    """Open an image of a known format; raise one of DAMAGED for anything else."""
+    """Open an image of one of FORMATS; raise one of DAMAGED for anything else."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # opening a named pipe would wait for a writer
         raise OSError("not a regular file")
     if found.st_size == 0:
         raise OSError("the file is empty")
-    return Image.open(path, formats=FORMATS)
+    image = Image.open(path, formats=(*FORMATS, *FOREIGN))
+    if image.format in FOREIGN:
+        image.close()
+        raise ValueError(f"a {image.format}, which DALI does not read: save it as PNG")
+    return image
+
+
+def to_rgb(image: Image.Image, file_format: str | None = None) -> Image.Image:
+    """Return an image of any mode as RGB; 16 bits are scaled to 8, where Pillow would clip them.
+
+    file_format: of the file it was read from, which an image after an operation has forgotten.
+    """
+    wide = image.mode == "I" and (file_format or image.format) in ("PNG", "PPM")  # 16 bits in 32
+    if image.mode.startswith("I;16") or wide:
+        levels = np.rint(np.asarray(image) / 257).astype(np.uint8)
+        return Image.fromarray(levels).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError("it has 32 bits per channel: save it with 8 or 16")
+    return image.convert("RGB")
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Return an opened image as RGB, as the camera was held."""
+    return to_rgb(ImageOps.exif_transpose(image), image.format)
 
 
 def words(error: Exception) -> str:
@@ -44,19 +89,30 @@ def words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def decode(
+    path: Path, annotated: tuple[int, int] | None = None, where: str = "folder"
+) -> Image.Image:
+    """Return an image as RGB, or raise a ValueError that names the file and `where` it belongs.
+
+    annotated: (width, height) that its boxes refer to. An image that is stored in this size is not
+        turned upright.
+    """
+    try:
+        with open_image(path) as file:
+            return to_rgb(file) if file.size == annotated else upright(file)
+    except DAMAGED as error:
+        raise ValueError(
+            f"cannot read the image {path} ({words(error)}): replace it or take it out of the "
+            f"{where}"
+        ) from None
+
+
 def read_image(path: Path, shortest: int | None = None) -> np.ndarray:
     """Return an image as uint8 (H, W, 3), or raise a ValueError that names the file.
 
     shortest: reduce a shorter side of more pixels to this many, to bound the memory.
     """
-    try:
-        with open_image(path) as file:
-            image = ImageOps.exif_transpose(file).convert("RGB")
-    except DAMAGED as error:
-        raise ValueError(
-            f"cannot read the image {path} ({words(error)}): replace it or take it out of the "
-            "folder"
-        ) from None
+    image = decode(path)
     if shortest is not None and min(image.size) > shortest:
         factor = shortest / min(image.size)
         width, height = (max(shortest, round(side * factor)) for side in image.size)

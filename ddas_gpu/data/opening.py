@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
+from ddas_gpu.data.decoding import FOREIGN_SUFFIXES, is_hidden
 from ddas_gpu.data.folder import LAYOUT, open_folder
-from ddas_gpu.data.scanning import NOT_IN_DALI, BadImage, describe, scan_files
+from ddas_gpu.data.scanning import BadImage, describe, scan_files
 from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, Records
 
 Images = Labelled | Records
@@ -160,7 +161,7 @@ def _open_path(root: str | Path) -> Images:
     if path.is_file():
         return _open_records([path])
     if path.is_dir():
-        records = sorted(file for file in path.iterdir() if _kind(file) is not None)
+        records = sorted(file for file in path.iterdir() if _kind(file) and not is_hidden(file))
         return _open_records(records) if records else open_folder(path)
     if not set("{*?[") & set(str(root)):
         raise ValueError(f"there is no folder or file {root}")
@@ -223,14 +224,14 @@ def readable(images: FilesT, on_bad_files: str | None) -> FilesT:
     if on_bad_files is not None:
         bad = scan_files(images.files)
     else:
-        foreign = tuple(f".{name.lower()}" for name in NOT_IN_DALI)
-        named_so = (file for file in images.files if file.suffix.lower() in foreign)
+        named_so = (file for file in images.files if file.suffix.lower() in FOREIGN_SUFFIXES)
         bad = [BadImage(file, "DALI does not read this format") for file in named_so]
     if not bad:
         return images
     if on_bad_files != "skip":
         raise ValueError(
-            f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'"
+            f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'; "
+            "`ddas scan ROOT` lists all of them"
         )
     warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=5)
     left_out = {image.path for image in bad}
