@@ -36,8 +36,11 @@ class DataSettings:
     shorter."""
     drop_empty: bool = False
     """Detection: leave out the training images without boxes."""
-    crop: Literal["pad", "resized"] = "pad"
-    """Classification: pad and shift small images, or crop and scale a random part of large ones."""
+    bad_files: Literal["stop", "skip", "trust"] = "stop"
+    """Read all image files first and stop at unreadable ones, or skip them; or do not look."""
+    crop: Literal["pad", "resized", "auto"] = "pad"
+    """Classification: pad and shift small images, or crop and scale a random part of large ones;
+    auto, for --data folder, looks at the images."""
     padding: int = 0
     """Classification: pixels of black to shift into, with --crop pad."""
     flip: bool = False

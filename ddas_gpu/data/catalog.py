@@ -321,7 +321,7 @@ declare(
             "train_images": 2000,
             "val_images": 2000,
             "image_size": 64,
-            "crop": "resized",
+            "crop": "auto",
             "padding": 4,
             "flip": True,
         },
@@ -329,7 +329,8 @@ declare(
         # Ours, at the size of the search's preset.
         training={
             "image_size": 64,
-            "crop": "resized",
+            "crop": "auto",
+            "padding": 4,
             "flip": True,
             "model": "resnet-18",
             "epochs": 100,

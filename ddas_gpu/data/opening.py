@@ -221,21 +221,37 @@ def readable(images: FilesT, on_bad_files: str | None) -> FilesT:
 
     With None only the names are looked at: formats that DALI does not read are refused.
     """
+    return all_readable((images,), on_bad_files)[0]
+
+
+def checked(sets: Sequence[Any], bad_files: str) -> list[Any]:
+    """Return sets of images as --bad-files says; those that are not in files stay as they are."""
+    if not all(hasattr(images, "files") for images in sets):
+        return list(sets)
+    return all_readable(sets, None if bad_files == "trust" else bad_files)
+
+
+def all_readable(sets: Sequence[FilesT], on_bad_files: str | None) -> list[FilesT]:
+    """Return several sources as `readable` does, all bad files named in one message."""
+    files = [file for images in sets for file in images.files]
     if on_bad_files is not None:
-        bad = scan_files(images.files)
+        bad = scan_files(files)
     else:
-        named_so = (file for file in images.files if file.suffix.lower() in FOREIGN_SUFFIXES)
+        named_so = (file for file in files if file.suffix.lower() in FOREIGN_SUFFIXES)
         bad = [BadImage(file, "DALI does not read this format") for file in named_so]
     if not bad:
-        return images
+        return list(sets)
     if on_bad_files != "skip":
         raise ValueError(
             f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'; "
             "`ddas scan ROOT` lists all of them"
         )
-    warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=5)
+    warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=6)
     left_out = {image.path for image in bad}
-    keep = [i for i, file in enumerate(images.files) if file not in left_out]
-    if not keep:
-        raise ValueError(f"nothing is left to read: {describe(bad)}")
-    return images.subset(np.array(keep))
+    left = []
+    for images in sets:
+        keep = [i for i, file in enumerate(images.files) if file not in left_out]
+        if not keep:
+            raise ValueError(f"nothing is left to read: {describe(bad)}")
+        left.append(images.subset(np.array(keep)))
+    return left

@@ -72,6 +72,7 @@ class Search:
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
         self.train, self.validation = task.search_sets()
+        self.settings = settings = task.settings  # with presets that fit the data
         training = settings.training
         self.batches = self._steps(
             task.clean_feed(self.train, training=True),

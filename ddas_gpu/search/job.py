@@ -25,7 +25,7 @@ class SearchJob:
     may_stop = True
 
     def __init__(self, search: Search) -> None:
-        self.search, self.ranks = search, search.ranks
+        self.search, self.ranks, self.settings = search, search.ranks, search.settings
         self.total_steps, self.steps_per_epoch = search.total_steps, search.steps_per_epoch
         self.images_per_step = search.images_per_step
         self._last: Metrics = {}
@@ -75,6 +75,9 @@ class SearchJob:
         loss, p_tp = self._last["loss"], self._last["apply_probability"]
         top = top_candidates(self.search.space, self.search.parameters.op_probabilities, 2)
         return f"loss {loss:.3f}, p_tp {p_tp:.3f}, top {top}"
+
+    def overview(self) -> list[str]:
+        return self.search.task.overview()
 
     def greeting(self, folder: Path) -> str:
         count = len(self.search.space)

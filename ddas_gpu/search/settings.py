@@ -95,7 +95,7 @@ class SearchSettings(Settings):
     def check(self) -> None:
         super().check()
         from_files = self.spec is not CUSTOM  # whose images are read by the user's code
-        if from_files and self.data.decode == "each" and self.data.crop != "resized":
+        if from_files and self.data.decode == "each" and self.data.crop == "pad":
             raise ValueError("--decode each is for image files: it needs --crop resized")
         self._check_batch("batch_size", "train_images")
         self._check_batch("val_batch_size", "val_images")

@@ -44,10 +44,11 @@ class Training:
         self.settings, self.schedule, self.task = settings, schedule, task
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
-        training = settings.training
         if schedule is not None:
             check_space(schedule.space, task.facts.has_boxes, f"--policy {settings.policy.policy}")
         self.train, self.tested = task.training_sets()
+        self.settings = settings = task.settings  # with presets that fit the data
+        training = settings.training
         self.batches, self.test_batches = self._open_batches()
         self.steps_per_epoch = self.batches.per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch

@@ -31,8 +31,6 @@ class DataSettings(groups.DataSettings):
     """Use only this share of the test images."""
     svhn_extra: bool = False
     """SVHN: train on extra_32x32.mat, too."""
-    bad_files: Literal["stop", "skip", "trust"] = "stop"
-    """Read all image files first and stop at unreadable ones, or skip them; or do not look."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,9 @@ class TrainSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.data.crop != "pad" and not self.spec.from_files:
-            raise ValueError(f"--crop resized is for image files; {self.data.data} has one size")
+            raise ValueError(
+                f"--crop {self.data.crop} is for image files; {self.data.data} has one size"
+            )
 
 
 FEWEST_EPOCHS = 10  # of a try-out: the least there must be for a curve
