@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,6 +80,10 @@ class Found:
     sets: dict[str, Any]
     """{"to train on": source, …}"""
 
+    @cached_property
+    def looks(self) -> Looks:
+        return look_at(next(iter(self.sets.values())))
+
     @property
     def class_names(self) -> tuple[str, ...]:
         return next(iter(self.sets.values())).class_names
@@ -93,7 +98,7 @@ class Found:
         return [
             printable(f"{self.name}: {self.images:,} images in {self.classes:,} {noun}, {classes}"),
             f"split: {', '.join(parts)}",
-            f"images: {look_at(next(iter(self.sets.values()))).words()}",
+            f"images: {self.looks.words()}",
         ]
 
 

@@ -16,6 +16,7 @@ from ddas_gpu.runs.run_folder import POLICY, SAMPLES, SPLIT, archive
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.verdict import verdict
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.tasks.same_candidates import sameness
 
 
 class SearchJob:
@@ -77,7 +78,10 @@ class SearchJob:
         return f"loss {loss:.3f}, p_tp {p_tp:.3f}, top {top}"
 
     def overview(self) -> list[str]:
-        return self.search.task.overview()
+        data, found = self.settings.data, self.search.task.found
+        grey = found is not None and found.looks.grey
+        same = sameness(self.search.space, data.image_size, flip=data.flip, grey=grey)
+        return [*self.search.task.overview(), *([f"note: {same}"] if same else [])]
 
     def greeting(self, folder: Path) -> str:
         count = len(self.search.space)
