@@ -56,8 +56,9 @@ class TrainingSettings:
     """The network and its training by SGD."""
 
     model: str = "small"
-    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, retinanet-r50 …, or
-    module:function."""
+    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, retinanet-r50 …; or your
+    own as module:Net, a class or function that is called with the number of classes and returns a
+    torch.nn.Module of images (N, 3, H, W) to logits (N, classes)."""
     backbone: Path | None = None
     """Detection: a file with ImageNet weights of the ResNet inside."""
     frozen_norm: bool = False

@@ -69,7 +69,9 @@ class TrainingSettings(groups.TrainingSettings):
     """The proxy network and its training."""
 
     model: str = "wrn-40-2"
-    """The proxy network, or module:function."""
+    """The proxy network, small, wrn-40-2, resnet-18, retinanet-r50 …; or your own as module:Net, a
+    class or function that is called with the number of classes and returns a torch.nn.Module of
+    images (N, 3, H, W) to logits (N, classes)."""
     val_batch_size: int = 256
     """Validation images per step; with torchrun on each rank."""
     gradients: Literal["auto", "fast", "lean", "reference", "layerwise", "jvp"] = "auto"

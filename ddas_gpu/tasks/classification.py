@@ -25,6 +25,7 @@ from ddas_gpu.data.sources import (
 )
 from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
+from ddas_gpu.models.registry import is_own, require_logits
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
 from ddas_gpu.pipelines.loader import spread
@@ -227,7 +228,13 @@ class Classification(Task):
 
     def build_model(self, class_names: tuple[str, ...]) -> nn.Module:
         self.require_own_model()
-        return build(self.settings.training.model, len(class_names)).to(self.device)
+        name = self.settings.training.model
+        model = build(name, len(class_names)).to(self.device)
+        if is_own(name):
+            size = self.data.image_size
+            images = torch.zeros(2, 3, size, size, device=self.device)
+            require_logits(name, model, images, len(class_names))
+        return model
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
         key = draws.sign_key(self.seed, batch.epoch)

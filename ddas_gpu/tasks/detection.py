@@ -23,6 +23,7 @@ from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build
 from ddas_gpu.models.backbone_weights import load_backbone
 from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
+from ddas_gpu.models.registry import is_own, try_out
 from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines import draws
@@ -144,7 +145,24 @@ class Detection(Task):
             load_backbone(model.get_submodule("backbone"), training.backbone)
         if training.frozen_norm:
             freeze_batch_norm(model)
-        return model.to(self.device)
+        model = model.to(self.device)
+        if is_own(training.model):
+            self._require_predictions(model, len(class_names))
+        return model
+
+    def _require_predictions(self, model: nn.Module, classes: int) -> None:
+        """Raise a ValueError if a user's own model does not predict as `RetinaNet` does."""
+        name, images = self.settings.training.model, torch.zeros(1, 3, 128, 128, device=self.device)
+        anchors = len(anchors_for(128, 128))
+        wanted = {"logits": (1, anchors, classes), "deltas": (1, anchors, 4)}
+        outputs = try_out(name, model, images)
+        tensors = outputs.items() if isinstance(outputs, dict) else ()
+        found = {key: tuple(value.shape) for key, value in tensors if torch.is_tensor(value)}
+        if found != wanted:
+            raise ValueError(
+                f"model {name!r} must make {wanted} of images {tuple(images.shape)}, as RetinaNet "
+                f"does, not {found or type(outputs).__name__}"
+            )
 
     def versions(self, batch: CleanExamples, policies: np.ndarray, space: SearchSpace) -> Versions:
         clean, count, size = batch.examples, len(policies), len(batch.samples)
