@@ -16,37 +16,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from ddas_gpu.data.sources import Pixels
-
-# What both decoders read. Pillow would also open others, whatever their file is called: an EPS
-# starts Ghostscript.
-FORMATS = ("JPEG", "PNG", "BMP", "PPM", "TIFF", "WEBP")
-# People have these as well, and are to be told that they are not read.
-FOREIGN = ("GIF",)
-FOREIGN_SUFFIXES = frozenset(f".{name.lower()}" for name in FOREIGN)
-
-# The image files that are looked for in folders.
-SUFFIXES = FOREIGN_SUFFIXES | {
-    *(".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp")
-}
-# What systems leave beside images: ._0001.jpg, .DS_Store, the folder of a Mac's zip.
-HIDDEN = ("__MACOSX", "@eaDir")
+from ddas_gpu.data.sources import FOREIGN, FORMATS, Pixels
 
 # What Pillow's decoders raise for damaged files, SyntaxError among them.
 DAMAGED = (
     *(OSError, SyntaxError, ValueError, EOFError, TypeError, LookupError, OverflowError),
     *(MemoryError, struct.error, zlib.error, Image.DecompressionBombError),
 )
-
-
-def is_hidden(path: Path) -> bool:
-    """Return whether a file or folder is not the user's own."""
-    return path.name.startswith(".") or path.name in HIDDEN
-
-
-def is_image(path: Path) -> bool:
-    """Return whether a file is taken for an image, by its name."""
-    return path.suffix.lower() in SUFFIXES and not is_hidden(path)
 
 
 def open_image(path: Path) -> Image.Image:

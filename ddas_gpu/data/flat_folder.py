@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.data.decoding import is_image
 from ddas_gpu.data.matlab import read_mat
-from ddas_gpu.data.sources import ImageFiles
+from ddas_gpu.data.sources import ImageFiles, is_image
 
 DEVKIT = Path("ILSVRC2012_devkit_t12/data")
 GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"

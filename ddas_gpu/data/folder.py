@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ddas_gpu.data.decoding import is_hidden, is_image
 from ddas_gpu.data.flat_folder import is_flat, open_flat
-from ddas_gpu.data.sources import ImageFiles
+from ddas_gpu.data.sources import ImageFiles, is_hidden, is_image
 
 LAYOUT = "one folder per class with its images: ROOT/CLASS/IMAGE.jpg or ROOT/train/CLASS/IMAGE.jpg"
 TRAIN_FOLDER = "train"

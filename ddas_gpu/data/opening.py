@@ -13,10 +13,16 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
-from ddas_gpu.data.decoding import FOREIGN_SUFFIXES, is_hidden
 from ddas_gpu.data.folder import LAYOUT, open_folder
 from ddas_gpu.data.scanning import BadImage, describe, scan_files
-from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, Records
+from ddas_gpu.data.sources import (
+    FOREIGN_SUFFIXES,
+    ImageArrays,
+    ImageFiles,
+    Labelled,
+    Records,
+    is_hidden,
+)
 
 Images = Labelled | Records
 

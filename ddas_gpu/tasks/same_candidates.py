@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu import ops
-from ddas_gpu.ops.box_table import Reach, find_any
+from ddas_gpu.ops.table import Reach, find_any
 from ddas_gpu.space import SearchSpace
 
 LARGEST = 256  # pixels per side of the images that candidates are tried on

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ddas_gpu.data import decoding
 from ddas_gpu.data.datasets import to_pixels
 from ddas_gpu.data.decoding import read_image
 from ddas_gpu.data.scanning import find_problem
+from ddas_gpu.data.sources import is_image
 from ddas_gpu.doctor.decoders import decode_with_dali
 
 ROWS, COLUMNS = np.mgrid[0:24, 0:32]
@@ -114,7 +114,7 @@ def write(path: Path, content) -> Path:
 @pytest.mark.parametrize("name", [*SAME, *NEARLY])
 def test_both_decoders_see_the_same(tmp_path, name):
     path = write(tmp_path / name, SAME.get(name) or NEARLY[name])
-    assert decoding.is_image(path) and find_problem(path) is None
+    assert is_image(path) and find_problem(path) is None
     pixels = read_image(path)
     assert pixels.dtype == np.uint8 and pixels.shape[2] == 3
     assert pixels.std() > 10  # not white
@@ -149,5 +149,5 @@ def test_photographs_are_turned_upright(tmp_path):
 
 def test_the_files_of_a_mac_are_not_images():
     for name in ("._0001.jpg", ".DS_Store", ".hidden.png", "notes.txt"):
-        assert not decoding.is_image(Path("cat") / name)
-    assert decoding.is_image(Path("cat") / "0001.JPG")
+        assert not is_image(Path("cat") / name)
+    assert is_image(Path("cat") / "0001.JPG")
