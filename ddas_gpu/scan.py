@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddas_gpu.data.scanning import scan_images
+from ddas_gpu.data.scanning import open_root, scan_files
 from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.scan"
@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="by default as many as available cores")
     options = parser.parse_args(argv)
     try:
-        bad = scan_images(options.root, threads=options.threads)
+        found = open_root(options.root)
+        print(f"{len(found):,} images in {len(found.class_names):,} classes", file=sys.stderr)
+        bad = scan_files(found.files, threads=options.threads)
     except (ValueError, OSError) as error:
         print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ import numpy as np
 from ddas_gpu.data.dali_check import find_dali_problem
 from ddas_gpu.data.decoding import DAMAGED, open_image, upright, words
 from ddas_gpu.data.folder import open_folder
+from ddas_gpu.data.sources import ImageFiles
 from ddas_gpu.errors import printable
 
 MOST_NAMED = 10
@@ -39,10 +40,14 @@ def scan_images(
 
     progress: a bar on stderr; by default only if that is a terminal.
     """
-    root = Path(root)
+    return scan_files(open_root(Path(root)).files, threads=threads, progress=progress)
+
+
+def open_root(root: Path) -> ImageFiles:
+    """Open the images to scan."""
     if not root.is_dir():
         raise ValueError(f"there is no folder {root}")
-    return scan_files(open_folder(root).files, threads=threads, progress=progress)
+    return open_folder(root)
 
 
 def scan_files(
