@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         found = open_root(options.root)
-        print(f"{len(found):,} images in {len(found.class_names):,} classes", file=sys.stderr)
+        print(f"images: {len(found):,}, classes: {len(found.class_names):,}", file=sys.stderr)
         bad = scan_files(found.files, threads=options.threads)
     except (ValueError, OSError) as error:
         print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
