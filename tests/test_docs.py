@@ -42,7 +42,7 @@ WORK: dict[str, tuple[str, Any]] = {
     "train": ("run", 0),
     "report": ("write_reports", ()),
     "export": ("export", ""),
-    "scan": ("scan_images", ()),
+    "scan": ("scan", ()),
     "doctor": ("run", 0),
 }
 

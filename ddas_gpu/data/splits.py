@@ -37,10 +37,11 @@ def fitted(
     if left >= total or left < len(free):
         return sizes
     result = list(sizes)
-    for place in sorted(free, key=lambda place: sizes[place]):  # the smallest takes first
-        result[place] = max(sizes[place] * left // total, min(least, left // len(free)))
+    free.sort(key=lambda place: sizes[place])  # the smallest takes its least first
+    for done, place in enumerate(free):
+        even = left // (len(free) - done)
+        result[place] = max(sizes[place] * left // total, min(least, even))
         total, left = total - sizes[place], left - result[place]
-        free = free[1:]
     return tuple(result)
 
 
