@@ -80,7 +80,7 @@ def _deeper(root: Path, names: Iterable[str]) -> str:
     for name in names:
         try:
             open_folder(root / name)
-        except ValueError:
+        except (ValueError, OSError):
             continue
         return f"did you mean {root / name}? If not, "
     return ""

@@ -84,6 +84,7 @@ class Classification(Task):
                 self.fit(classes=count)
             kept = splits.some_classes(source.class_names, self.data.classes, generator)
             source = splits.of_classes(source, kept)
+            require_classes(source, self.data.root)
             other = None if other is None else splits.of_classes(other, kept)
             there_are = f"the {self.data.classes} classes drawn of {count} have"
         elsewhere = None if other is None else usable(other, even)

@@ -199,7 +199,9 @@ def test_the_classes_drawn_are_named_and_their_images_counted(tmp_path):
 
 def test_one_class_is_nothing_to_learn(tmp_path):
     with pytest.raises(ValueError, match="one class only.*, a: .* needs at least 2"):
-        sets_of(folder_settings(write_folder(tmp_path, classes=("a",))))
+        sets_of(folder_settings(write_folder(tmp_path / "one", classes=("a",))))
+    with pytest.raises(ValueError, match="one class only"):
+        sets_of(folder_settings(write_folder(tmp_path / "two"), classes=1))
 
 
 def test_grey_images_are_recognised(tmp_path):
