@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddas_gpu.data.scanning import scan_images
+from ddas_gpu.data.scanning import BadImage, open_root, scan_files
 from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.scan"
@@ -25,13 +25,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="by default as many as available cores")
     options = parser.parse_args(argv)
     try:
-        bad = scan_images(options.root, threads=options.threads)
+        bad = scan(options.root, options.threads)
     except (ValueError, OSError) as error:
         print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
         return 2
     for image in bad:
         print(image)
     return 1 if bad else 0
+
+
+def scan(root: Path, threads: int | None) -> list[BadImage]:
+    """Say how much there is to scan, and return the bad images."""
+    found = open_root(root)
+    print(f"images: {len(found):,}, classes: {len(found.class_names):,}", file=sys.stderr)
+    return scan_files(found.files, threads=threads)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--checkpoint", type=Path, default=Path("runs/accelerate"))
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint")
     options = parser.parse_args(arguments)
+    if options.checkpoint.exists() and not options.resume:
+        parser.error(f"{options.checkpoint} exists: continue it with --resume, or name another")
 
     digits = open_digits(size=16)
     train = (digits.images[:1400], digits.labels[:1400])
@@ -40,8 +43,10 @@ def main(arguments: list[str] | None = None) -> float:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     network, optimizer, batches = accelerator.prepare(network, optimizer, batches)
     accelerator.register_for_checkpointing(batches)
-    if options.checkpoint.exists():
+    if options.resume:
         accelerator.load_state(str(options.checkpoint))
+        done = f"{batches.epoch} of {options.epochs} epochs"
+        accelerator.print(f"continuing {options.checkpoint} after {done}")
 
     while batches.epoch < options.epochs:
         network.train()
@@ -60,7 +65,7 @@ def main(arguments: list[str] | None = None) -> float:
             found = network(images.to(accelerator.device)).argmax(1)
             right.append(accelerator.gather_for_metrics((found.cpu() == labels.cpu()).float()))
     score = torch.cat(right).mean().item()
-    accelerator.print(f"test {score:.1%}")
+    accelerator.print(f"test {score:.1%}; the state is in {options.checkpoint}")
     return score
 
 

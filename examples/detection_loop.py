@@ -2,7 +2,8 @@
 
     python examples/detection_loop.py --root coco --policy runs/coco-1/policy.json
 
-The detector is the package's RetinaNet; any other that accepts padded boxes can replace it.
+The detector is the package's RetinaNet; any other that accepts padded boxes can replace it. Run it
+again with --resume to go on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--epochs", type=int, default=150)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--short", type=int, default=800, help="pixels of the shorter side")
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+    parser.add_argument("--checkpoint", type=Path, default=Path("runs/detection_loop.pt"))
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint")
     options = parser.parse_args(arguments)
+    if options.checkpoint.exists() and not options.resume:
+        parser.error(f"{options.checkpoint} exists: continue it with --resume, or name another")
 
     coco = open_coco(options.root)
     batches = ddas_gpu.detection_loader(
@@ -44,12 +48,14 @@ def main(arguments: list[str] | None = None) -> float:
     model = build(options.model, len(coco.class_names)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4)
     mean_loss = float("nan")
-    if options.checkpoint.exists():
+    if options.resume:
         state = torch.load(options.checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         batches.load_state_dict(state["batches"])
         mean_loss = state["loss"]
+        print(f"continuing {options.checkpoint} after {batches.epoch} of {options.epochs} epochs")
+    options.checkpoint.parent.mkdir(parents=True, exist_ok=True)
 
     while batches.epoch < options.epochs:
         losses = []
@@ -66,6 +72,7 @@ def main(arguments: list[str] | None = None) -> float:
         state = {name: part.state_dict() for name, part in parts.items()}
         torch.save(state | {"loss": mean_loss}, options.checkpoint)
         print(f"epoch {batches.epoch}: loss {mean_loss:.3f}")
+    print(f"the state after the last epoch is in {options.checkpoint}")
     return mean_loss
 
 

@@ -46,6 +46,10 @@ def main(arguments: list[str] | None = None) -> float:
     parser.add_argument("--out", type=Path, default=Path("runs/huggingface"))
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
+    if any(options.out.glob("checkpoint-*")) and not options.resume:
+        parser.error(
+            f"{options.out} has checkpoints: continue with --resume, or name another --out"
+        )
 
     digits = open_digits(size=16)
     batches = ddas_gpu.loader(
@@ -73,9 +77,11 @@ def main(arguments: list[str] | None = None) -> float:
         eval_loader=tests,
         compute_metrics=accuracy,
     )
+    if options.resume:
+        print(f"continuing from the last checkpoint in {options.out}")
     trainer.train(resume_from_checkpoint=options.resume)
     score = trainer.evaluate()["eval_accuracy"]
-    print(f"test {score:.1%}")
+    print(f"test {score:.1%}; the checkpoints are in {options.out}")
     return score
 
 

@@ -87,7 +87,9 @@ def main(arguments: list[str] | None = None) -> float:
         trainer = pl.Trainer(**settings)
         trainer.fit(Classifier(), data)
     score = float(trainer.callback_metrics["accuracy"])
-    print(f"validation {score:.1%}")
+    print(
+        f"validation {score:.1%}; the checkpoint is {trainer.checkpoint_callback.best_model_path}"
+    )
     return score
 
 

@@ -2,7 +2,8 @@
 
     python examples/plain_loop.py --policy runs/digits-1/policy.json
 
-The images are in memory here; for a folder of images: loader("imagenet/train", …).
+The images are in memory here; for a folder of images: loader("imagenet/train", …). Run it again
+with --resume to go on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -43,8 +44,11 @@ def main(arguments: list[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+    parser.add_argument("--checkpoint", type=Path, default=Path("runs/plain_loop.pt"))
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint")
     options = parser.parse_args(arguments)
+    if options.checkpoint.exists() and not options.resume:
+        parser.error(f"{options.checkpoint} exists: continue it with --resume, or name another")
 
     digits = open_digits(size=16)
     train = (digits.images[:1400], digits.labels[:1400])
@@ -58,11 +62,13 @@ def main(arguments: list[str] | None = None) -> float:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = small_network().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    if options.checkpoint.exists():
+    if options.resume:
         state = torch.load(options.checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         batches.load_state_dict(state["batches"])
+        print(f"continuing {options.checkpoint} after {batches.epoch} of {options.epochs} epochs")
+    options.checkpoint.parent.mkdir(parents=True, exist_ok=True)
 
     while batches.epoch < options.epochs:
         model.train()
@@ -74,6 +80,7 @@ def main(arguments: list[str] | None = None) -> float:
         parts = {"model": model, "optimizer": optimizer, "batches": batches}
         torch.save({name: p.state_dict() for name, p in parts.items()}, options.checkpoint)
         print(f"epoch {batches.epoch}: loss {loss.item():.3f}, test {accuracy(model, tests):.1%}")
+    print(f"the state after the last epoch is in {options.checkpoint}")
     return accuracy(model, tests)
 
 

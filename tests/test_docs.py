@@ -43,7 +43,7 @@ WORK: dict[str, tuple[str, Any]] = {
     "compare": ("run", 0),
     "report": ("write_reports", ()),
     "export": ("export", ""),
-    "scan": ("scan_images", ()),
+    "scan": ("scan", ()),
     "doctor": ("run", 0),
 }
 

@@ -55,14 +55,23 @@ def run(name: str, *arguments: object) -> Any:
     return runpy.run_path(str(EXAMPLES / name))["main"]([str(a) for a in arguments])
 
 
+def refuses_to_continue(name: str, settings: tuple[object, ...], capsys) -> None:
+    """A checkpoint that is there is somebody's: it is neither continued nor replaced unasked."""
+    with pytest.raises(SystemExit):
+        run(name, *settings)
+    assert "with --resume, or name another" in capsys.readouterr().err
+
+
 def test_plain_loop_learns_and_resumes(policy: Path, capsys):
     settings = ("--policy", policy, "--epochs", 2, "--checkpoint", policy.with_name("state.pt"))
     pytest.importorskip("nvidia.dali")
     score = run("plain_loop.py", *settings)
     assert score > 0.7
     assert "epoch 2" in capsys.readouterr().out
-    assert run("plain_loop.py", *settings) == score  # nothing was left to do
-    assert "epoch" not in capsys.readouterr().out
+    refuses_to_continue("plain_loop.py", settings, capsys)
+    assert run("plain_loop.py", *settings, "--resume") == score  # nothing was left to do
+    told = capsys.readouterr().out
+    assert told.startswith(f"continuing {settings[-1]} after 2 of 2 epochs") and "loss" not in told
 
 
 @pytest.mark.parametrize("more", [(), ("--on-batches",)])
@@ -73,13 +82,15 @@ def test_lightning_trainer_learns(policy: Path, tmp_path: Path, more: tuple[str,
     assert run("lightning_trainer.py", *settings) > 0.7
 
 
-def test_huggingface_trainer_learns_and_resumes(policy: Path, tmp_path: Path):
+def test_huggingface_trainer_learns_and_resumes(policy: Path, tmp_path: Path, capsys):
     pytest.importorskip("nvidia.dali")
     pytest.importorskip("transformers", reason="not installed: ddas_gpu[trainers]")
     pytest.importorskip("accelerate", reason="not installed: ddas_gpu[trainers]")
     settings = ("--policy", policy, "--out", tmp_path / "out")
     assert run("huggingface_trainer.py", *settings, "--epochs", 2) > 0.7
+    refuses_to_continue("huggingface_trainer.py", settings, capsys)
     assert run("huggingface_trainer.py", *settings, "--epochs", 3, "--resume") > 0.7
+    assert f"continuing from the last checkpoint in {tmp_path / 'out'}" in capsys.readouterr().out
 
 
 def test_accelerate_loop_learns_and_resumes(policy: Path, tmp_path: Path, capsys):
@@ -88,8 +99,10 @@ def test_accelerate_loop_learns_and_resumes(policy: Path, tmp_path: Path, capsys
     settings = ("--policy", policy, "--epochs", 2, "--checkpoint", tmp_path / "state")
     score = run("accelerate_loop.py", *settings)
     assert score > 0.7 and "epoch 2" in capsys.readouterr().out
-    assert run("accelerate_loop.py", *settings) == score  # nothing was left to do
-    assert "epoch" not in capsys.readouterr().out
+    refuses_to_continue("accelerate_loop.py", settings, capsys)
+    assert run("accelerate_loop.py", *settings, "--resume") == score  # nothing was left to do
+    told = capsys.readouterr().out
+    assert "after 2 of 2 epochs" in told and "is done" not in told
 
 
 def test_dali_pipeline_learns(policy: Path, tmp_path: Path, capsys):
@@ -122,10 +135,12 @@ def test_detection_loop_learns_and_resumes(small_coco: Path, tmp_path: Path, cap
     sizes = ("--model", "retinanet-r18", "--short", 64, "--batch-size", 4, "--epochs", 3)
     settings = (*paths, *sizes, "--checkpoint", tmp_path / "state.pt")
     loss = run("detection_loop.py", *settings)
-    first, *_, last = (line.split()[-1] for line in capsys.readouterr().out.splitlines())
+    told = capsys.readouterr().out.splitlines()
+    first, *_, last = (line.split()[-1] for line in told if "loss" in line)
     assert float(last) < float(first) and f"{loss:.3f}" == last
-    assert run("detection_loop.py", *settings) == loss  # nothing was left to do
-    assert "epoch" not in capsys.readouterr().out
+    refuses_to_continue("detection_loop.py", settings, capsys)
+    assert run("detection_loop.py", *settings, "--resume") == loss  # nothing was left to do
+    assert f"continuing {settings[-1]} after 3 of 3 epochs" in capsys.readouterr().out
 
 
 def test_masks_move_with_the_pixels():

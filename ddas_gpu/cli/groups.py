@@ -36,8 +36,11 @@ class DataSettings:
     shorter."""
     drop_empty: bool = False
     """Detection: leave out the training images without boxes."""
-    crop: Literal["pad", "resized"] = "pad"
-    """Classification: pad and shift small images, or crop and scale a random part of large ones."""
+    bad_files: Literal["stop", "skip", "trust"] = "stop"
+    """Read all image files first and stop at unreadable ones, or skip them; or do not look."""
+    crop: Literal["pad", "resized", "auto"] = "pad"
+    """Classification: pad and shift small images, or crop and scale a random part of large ones;
+    auto, for --data folder, looks at the images."""
     padding: int = 0
     """Classification: pixels of black to shift into, with --crop pad."""
     flip: bool = False
@@ -53,8 +56,9 @@ class TrainingSettings:
     """The network and its training by SGD."""
 
     model: str = "small"
-    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, retinanet-r50 …, or
-    module:function."""
+    """The network: small, wrn-28-10, shake-shake-26-2x96d, resnet-50 …, retinanet-r50 …; or your
+    own as module:Net, a class or function that is called with the number of classes and returns a
+    torch.nn.Module of images (N, 3, H, W) to logits (N, classes)."""
     backbone: Path | None = None
     """Detection: a file with ImageNet weights of the ResNet inside."""
     frozen_norm: bool = False

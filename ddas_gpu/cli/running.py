@@ -85,7 +85,7 @@ def carry_out(
     def open_folder() -> RunFolder:
         if resume:
             return RunFolder(out)
-        values, task, files = settings.to_json(), settings.spec.task, job.first_files()
+        values, task, files = job.settings.to_json(), settings.spec.task, job.first_files()
         return RunFolder.create(out, settings.data.data, job.command, task, values, files)
 
     found = out if resume and writes else None  # the folder, as soon as there is one to resume
@@ -97,12 +97,12 @@ def carry_out(
                 if ranks.first and writes and out is not None and not resume:
                     check_free(out)
                 job = build(device, ranks)
-            require_same_start(ranks, settings, job.fingerprints, **job.facts())
+            require_same_start(ranks, job.settings, job.fingerprints, **job.facts())
             opened = open_for_all(ranks, open_folder) if writes else NoFolder()
             with opened as folder:
                 found = folder.path if writes else None
                 if ranks.first and not quiet:
-                    print(job.greeting(folder.path), file=sys.stderr)
+                    print(*job.overview(), job.greeting(folder.path), sep="\n", file=sys.stderr)
                 received = run_to_end(
                     job,
                     folder,

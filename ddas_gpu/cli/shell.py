@@ -6,11 +6,13 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.errors import sentence
+from ddas_gpu.errors import printable, sentence
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 def exit_code(program: str, work: Callable[[], int]) -> int:
     """Return what `work` returns; or print one sentence that says what is wrong, and return 2."""
     try:
-        return work()
+        with warnings_as_sentences(program):
+            return work()
     except (ValueError, ArithmeticError, OSError, MemoryError) as error:
         # The pipelines name their argument, which is a flag here.
         message = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
@@ -32,6 +35,17 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
         if torchrun.local_rank() == 0:
             print("stopped before it began: nothing was changed", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+@contextmanager
+def warnings_as_sentences(program: str) -> Iterator[None]:
+    """Print warnings without the line of code that they come from."""
+    usual = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"{program}: {printable(str(message))}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def is_mine_to_print(error: Exception) -> bool:

@@ -333,7 +333,7 @@ declare(
             "train_images": 2000,
             "val_images": 2000,
             "image_size": 64,
-            "crop": "resized",
+            "crop": "auto",
             "padding": 4,
             "flip": True,
             **RELIABLE,
@@ -342,7 +342,8 @@ declare(
         # Ours, at the size of the search's preset.
         training={
             "image_size": 64,
-            "crop": "resized",
+            "crop": "auto",
+            "padding": 4,
             "flip": True,
             "model": "resnet-18",
             "epochs": 100,

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
 
-from ddas_gpu.data.decoding import DAMAGED, open_image, words
+from ddas_gpu.data.decoding import decode
 from ddas_gpu.data.sources import checksum_of
 from ddas_gpu.schema import check, read_json, short
 
@@ -49,17 +48,7 @@ class Annotated:
 
     def read(self) -> np.ndarray:
         """Return the image, uint8 (H, W, 3) RGB, at the size that its boxes refer to."""
-        try:
-            with open_image(self.file) as file:
-                image: Image.Image = file
-                if file.size != (self.width, self.height):  # annotated as cameras meant it?
-                    image = ImageOps.exif_transpose(file)
-                image = image.convert("RGB")
-        except DAMAGED as error:
-            raise ValueError(
-                f"cannot read the image {self.file} ({words(error)}): replace it or take it out of "
-                "the annotations"
-            ) from None
+        image = decode(self.file, (self.width, self.height), "annotations")
         if image.size != (self.width, self.height):
             raise ValueError(
                 f"the annotations say that {self.file} has {self.width} × {self.height} pixels, "

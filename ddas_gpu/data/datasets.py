@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import default_collate
 
 from ddas_gpu import streams
-from ddas_gpu.data.decoding import read_image, resized
+from ddas_gpu.data.decoding import read_image, resized, to_rgb
 from ddas_gpu.data.folder import open_folder
 from ddas_gpu.data.sources import ImageArrays, checksum_of
 from ddas_gpu.data.workers import in_workers, kept_generators, seed_generators
@@ -215,7 +215,7 @@ def _class_names(data: Any, column: str) -> tuple[str, ...]:
 def to_pixels(image: Any) -> np.ndarray:
     """Return an image as uint8 (H, W, 3); grey ones have their channel repeated."""
     if isinstance(image, Image.Image):
-        return np.array(image.convert("RGB"))
+        return np.array(to_rgb(image))
     if isinstance(image, torch.Tensor):
         pixels = image.movedim(0, -1).numpy() if image.ndim == 3 else image.numpy()
     else:

@@ -1,4 +1,8 @@
-"""Decoding image files with Pillow: uint8 HWC, RGB, upright."""
+"""Decoding image files with Pillow: uint8 HWC, RGB, upright, as DALI decodes them.
+
+Both decoders turn photographs upright, drop transparency and scale 16 bits to 8. The tests hold
+them together, and `scanning` compares them on the user's own files.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from ddas_gpu.data.sources import Pixels
-
-# The image files that are looked for in folders.
-SUFFIXES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".tif", ".tiff", ".webp"))
-
-# Pillow would also open others, whatever their file is called: an EPS starts Ghostscript.
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
+from ddas_gpu.data.sources import FOREIGN, FORMATS, Pixels
 
 # What Pillow's decoders raise for damaged files, SyntaxError among them.
 DAMAGED = (
@@ -28,13 +26,36 @@ DAMAGED = (
 
 
 def open_image(path: Path) -> Image.Image:
-    """Open an image of a known format; raise one of DAMAGED for anything else."""
+    """Open an image of one of FORMATS; raise one of DAMAGED for anything else."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # opening a named pipe would wait for a writer
         raise OSError("not a regular file")
     if found.st_size == 0:
         raise OSError("the file is empty")
-    return Image.open(path, formats=FORMATS)
+    image = Image.open(path, formats=(*FORMATS, *FOREIGN))
+    if image.format in FOREIGN:
+        image.close()
+        raise ValueError(f"a {image.format}, which DALI does not read: save it as PNG")
+    return image
+
+
+def to_rgb(image: Image.Image, file_format: str | None = None) -> Image.Image:
+    """Return an image of any mode as RGB; 16 bits are scaled to 8, where Pillow would clip them.
+
+    file_format: of the file it was read from, which an image after an operation has forgotten.
+    """
+    wide = image.mode == "I" and (file_format or image.format) in ("PNG", "PPM")  # 16 bits in 32
+    if image.mode.startswith("I;16") or wide:
+        levels = np.rint(np.asarray(image) / 257).astype(np.uint8)
+        return Image.fromarray(levels).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError("it has 32 bits per channel: save it with 8 or 16")
+    return image.convert("RGB")
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Return an opened image as RGB, as the camera was held."""
+    return to_rgb(ImageOps.exif_transpose(image), image.format)
 
 
 def words(error: Exception) -> str:
@@ -44,19 +65,30 @@ def words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def decode(
+    path: Path, annotated: tuple[int, int] | None = None, where: str = "folder"
+) -> Image.Image:
+    """Return an image as RGB, or raise a ValueError that names the file and `where` it belongs.
+
+    annotated: (width, height) that its boxes refer to. An image that is stored in this size is not
+        turned upright.
+    """
+    try:
+        with open_image(path) as file:
+            return to_rgb(file) if file.size == annotated else upright(file)
+    except DAMAGED as error:
+        raise ValueError(
+            f"cannot read the image {path} ({words(error)}): replace it or take it out of the "
+            f"{where}"
+        ) from None
+
+
 def read_image(path: Path, shortest: int | None = None) -> np.ndarray:
     """Return an image as uint8 (H, W, 3), or raise a ValueError that names the file.
 
     shortest: reduce a shorter side of more pixels to this many, to bound the memory.
     """
-    try:
-        with open_image(path) as file:
-            image = ImageOps.exif_transpose(file).convert("RGB")
-    except DAMAGED as error:
-        raise ValueError(
-            f"cannot read the image {path} ({words(error)}): replace it or take it out of the "
-            "folder"
-        ) from None
+    image = decode(path)
     if shortest is not None and min(image.size) > shortest:
         factor = shortest / min(image.size)
         width, height = (max(shortest, round(side * factor)) for side in image.size)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ddas_gpu.data.decoding import SUFFIXES
 from ddas_gpu.data.matlab import read_mat
-from ddas_gpu.data.sources import ImageFiles
+from ddas_gpu.data.sources import ImageFiles, is_image
 
 DEVKIT = Path("ILSVRC2012_devkit_t12/data")
 GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
@@ -26,7 +25,7 @@ LABEL_FILES = (
 
 def is_flat(folder: Path) -> bool:
     """Return whether the images lie in the folder itself."""
-    return any(file.suffix.lower() in SUFFIXES for file in folder.iterdir())
+    return any(map(is_image, folder.iterdir()))
 
 
 def open_flat(folder: Path, class_names: tuple[str, ...]) -> ImageFiles:
@@ -35,7 +34,7 @@ def open_flat(folder: Path, class_names: tuple[str, ...]) -> ImageFiles:
     A label is a class name, its place in the sorted names, from 0 on, or in the devkit's file the
     devkit's own number, which `meta.mat` explains.
     """
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    files = sorted(filter(is_image, folder.iterdir()))
     places = (folder, folder.parent, folder.parent / DEVKIT, folder / DEVKIT)
     found = [place / name for name in LABEL_FILES for place in places if (place / name).is_file()]
     if not found:

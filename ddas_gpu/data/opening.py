@@ -14,8 +14,15 @@ import numpy as np
 
 from ddas_gpu.data.coco import Annotated, Coco, open_coco
 from ddas_gpu.data.folder import LAYOUT, open_folder
-from ddas_gpu.data.scanning import NOT_IN_DALI, BadImage, describe, scan_files
-from ddas_gpu.data.sources import ImageArrays, ImageFiles, Labelled, Records
+from ddas_gpu.data.scanning import BadImage, describe, scan_files
+from ddas_gpu.data.sources import (
+    FOREIGN_SUFFIXES,
+    ImageArrays,
+    ImageFiles,
+    Labelled,
+    Records,
+    is_hidden,
+)
 
 Images = Labelled | Records
 
@@ -160,7 +167,7 @@ def _open_path(root: str | Path) -> Images:
     if path.is_file():
         return _open_records([path])
     if path.is_dir():
-        records = sorted(file for file in path.iterdir() if _kind(file) is not None)
+        records = sorted(file for file in path.iterdir() if _kind(file) and not is_hidden(file))
         return _open_records(records) if records else open_folder(path)
     if not set("{*?[") & set(str(root)):
         raise ValueError(f"there is no folder or file {root}")
@@ -220,21 +227,37 @@ def readable(images: FilesT, on_bad_files: str | None) -> FilesT:
 
     With None only the names are looked at: formats that DALI does not read are refused.
     """
+    return all_readable((images,), on_bad_files)[0]
+
+
+def checked(sets: Sequence[Any], bad_files: str) -> list[Any]:
+    """Return sets of images as --bad-files says; those that are not in files stay as they are."""
+    if not all(hasattr(images, "files") for images in sets):
+        return list(sets)
+    return all_readable(sets, None if bad_files == "trust" else bad_files)
+
+
+def all_readable(sets: Sequence[FilesT], on_bad_files: str | None) -> list[FilesT]:
+    """Return several sources as `readable` does, all bad files named in one message."""
+    files = [file for images in sets for file in images.files]
     if on_bad_files is not None:
-        bad = scan_files(images.files)
+        bad = scan_files(files)
     else:
-        foreign = tuple(f".{name.lower()}" for name in NOT_IN_DALI)
-        named_so = (file for file in images.files if file.suffix.lower() in foreign)
+        named_so = (file for file in files if file.suffix.lower() in FOREIGN_SUFFIXES)
         bad = [BadImage(file, "DALI does not read this format") for file in named_so]
     if not bad:
-        return images
+        return list(sets)
     if on_bad_files != "skip":
         raise ValueError(
-            f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'"
+            f"{describe(bad)}; replace such files, or leave them out with on_bad_files='skip'; "
+            "`ddas scan ROOT` lists all of them"
         )
-    warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=5)
+    warnings.warn(f"going on without {describe(bad)}", RuntimeWarning, stacklevel=6)
     left_out = {image.path for image in bad}
-    keep = [i for i, file in enumerate(images.files) if file not in left_out]
-    if not keep:
-        raise ValueError(f"nothing is left to read: {describe(bad)}")
-    return images.subset(np.array(keep))
+    left = []
+    for images in sets:
+        keep = [i for i, file in enumerate(images.files) if file not in left_out]
+        if not keep:
+            raise ValueError(f"nothing is left to read: {describe(bad)}")
+        left.append(images.subset(np.array(keep)))
+    return left

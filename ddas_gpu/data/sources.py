@@ -17,6 +17,20 @@ import numpy as np
 
 Pixels = np.ndarray | list[np.ndarray]  # uint8 RGB: (N, H, W, 3), or a list of HWC of any sizes
 
+# What both decoders read, Pillow and DALI. Pillow would also open others, whatever their file is
+# called: an EPS starts Ghostscript.
+FORMATS = ("JPEG", "PNG", "BMP", "PPM", "TIFF", "WEBP")
+# People have these as well, and are to be told that they are not read.
+FOREIGN = ("GIF",)
+FOREIGN_SUFFIXES = frozenset(f".{name.lower()}" for name in FOREIGN)
+
+# The image files that are looked for in folders.
+SUFFIXES = FOREIGN_SUFFIXES | {
+    *(".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp")
+}
+# What systems leave beside images: ._0001.jpg, .DS_Store, the folder of a Mac's zip.
+HIDDEN = ("__MACOSX", "@eaDir")
+
 Own = TypeVar("Own", bound="Source")
 
 
@@ -122,6 +136,16 @@ class Records:
 
 
 Labelled = ImageArrays | ImageFiles  # images of a known number, with one label each
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is not the user's own."""
+    return path.name.startswith(".") or path.name in HIDDEN
+
+
+def is_image(path: Path) -> bool:
+    """Return whether a file is taken for an image, by its name."""
+    return path.suffix.lower() in SUFFIXES and not is_hidden(path)
 
 
 def checksum_of(array: np.ndarray, start: int = 0) -> int:

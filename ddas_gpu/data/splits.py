@@ -19,6 +19,32 @@ def shares(total: int, sizes: np.ndarray) -> np.ndarray:
     return result
 
 
+def fitted(
+    sizes: tuple[int, ...], may_shrink: tuple[bool, ...], available: int, least: int = 1
+) -> tuple[int, ...]:
+    """Return sizes that add up to at most `available`: those that may shrink, in proportion.
+
+    least: that they keep if possible, such as one image of each class.
+
+    >>> fitted((2000, 2000), (True, True), 1500), fitted((100, 2000), (False, True), 1500)
+    ((750, 750), (100, 1400))
+    >>> fitted((50, 10), (True, True), 12, least=3)
+    (9, 3)
+    """
+    free = [place for place, may in enumerate(may_shrink) if may]
+    total = sum(sizes[place] for place in free)
+    left = available - (sum(sizes) - total)
+    if left >= total or left < len(free):
+        return sizes
+    result = list(sizes)
+    free.sort(key=lambda place: sizes[place])  # the smallest takes its least first
+    for done, place in enumerate(free):
+        even = left // (len(free) - done)
+        result[place] = max(sizes[place] * left // total, min(least, even))
+        total, left = total - sizes[place], left - result[place]
+    return tuple(result)
+
+
 def stratified_split(
     labels: np.ndarray,
     class_names: tuple[str, ...],
@@ -26,16 +52,17 @@ def stratified_split(
     generator: np.random.Generator,
     *,
     even: bool = False,
+    there_are: str = "there are",
 ) -> tuple[np.ndarray, ...]:
     """Draw disjoint index sets of the given sizes, with the classes in their share of the whole.
 
     `even`: every class as often as any other, instead. Within a set the indices are sorted: only
-    the membership is random.
+    the membership is random. `there_are` begins the words about too few images.
     """
     total = " + ".join(str(size) for size in sizes)
     if sum(sizes) > len(labels):
         raise ValueError(
-            f"{total} images are wanted, but there are only {len(labels)}: "
+            f"{total} images are wanted, but {there_are} only {len(labels)}: "
             "lower --train-images or --val-images"
         )
     available = np.bincount(labels, minlength=len(class_names))
@@ -49,7 +76,7 @@ def stratified_split(
             if count == 0 or has < needs:
                 raise ValueError(
                     f"class {name!r} has too few images, {has}, for a share in "
-                    f"{total} images of {len(class_names)} classes"
+                    f"{total} images of {len(class_names)} classes: each must be in every set"
                 )
         parts.append(np.sort(np.concatenate([c[:n] for c, n in zip(chosen, counts, strict=True)])))
         chosen = [c[n:] for c, n in zip(chosen, counts, strict=True)]
@@ -62,7 +89,9 @@ def some_classes(
 ) -> np.ndarray:
     """Draw `count` classes, as sorted class indices."""
     if count > len(class_names):
-        raise ValueError(f"{count} classes are wanted, but there are only {len(class_names)}")
+        raise ValueError(
+            f"{count} classes are wanted, but there are only {len(class_names)}: lower --classes"
+        )
     return np.sort(generator.permutation(len(class_names))[:count])
 
 
@@ -74,11 +103,16 @@ def of_classes(source: Labelled, kept: np.ndarray) -> Labelled:
 
 
 def stratified_sets(
-    source: Labelled, sizes: tuple[int, ...], generator: np.random.Generator, even: bool
+    source: Labelled,
+    sizes: tuple[int, ...],
+    generator: np.random.Generator,
+    even: bool,
+    there_are: str = "there are",
 ) -> tuple[Labelled, ...]:
     """Draw disjoint sets of these sizes, the classes as in the whole, or equally often."""
     names = source.class_names
-    parts = stratified_split(source.labels, names, sizes, generator, even=even)
+    labels = source.labels
+    parts = stratified_split(labels, names, sizes, generator, even=even, there_are=there_are)
     return tuple(source.subset(part) for part in parts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddas_gpu.data.overview import is_grey
 from ddas_gpu.report.charts import Effect, effect_chart
 from ddas_gpu.report.heatmap import heat_map, op_strips
 from ddas_gpu.report.html import Html, el
@@ -22,6 +23,7 @@ from ddas_gpu.report.numbers import (
 from ddas_gpu.report.parts import data_table, section
 from ddas_gpu.report.run import Run
 from ddas_gpu.report.samples import candidate_pictures, sample_sheet
+from ddas_gpu.tasks.same_candidates import sameness
 
 EXTREMES = 5  # candidates listed at either end
 
@@ -100,7 +102,20 @@ def ops(run: Run) -> Html:
         "The bar is the mean over an op's levels after the last epoch, relative to the uniform "
         f"1/{len(run.schedule.space)}; the dots are its candidates, the stronger the larger."
     )
-    return section("Which ops to use", lead, op_strips(run.schedule))
+    same = _sameness(run)
+    note = None if same is None else el("p", f"{same[0].upper()}{same[1:]}.", class_="note")
+    return section("Which ops to use", lead, op_strips(run.schedule), note)
+
+
+def _sameness(run: Run) -> str | None:
+    """Return a sentence about the candidates that did the same to the images of the run."""
+    space, size, grey = run.schedule.space, run.settings.get("image_size"), False
+    if run.samples is not None:
+        grey = all(is_grey(image) for image in run.samples.images)
+        size = size or min(run.samples.images[0].shape[:2])
+    if not isinstance(size, int) or size < 1:
+        return None
+    return sameness(space, size, flip=run.settings.get("flip") is True, grey=grey)
 
 
 def extremes(run: Run) -> Html | None:

@@ -18,6 +18,8 @@ class Job(Protocol):
     """The command in config.json, such as "train"."""
     name: str
     """What the job is called in messages and in the checkpoint, such as "training"."""
+    settings: Any
+    """Of the command, fitted to the data."""
     ranks: Ranks
     total_steps: int
     steps_per_epoch: int
@@ -73,6 +75,10 @@ class Job(Protocol):
 
     def status(self) -> str:
         """Return the latest numbers, for the progress."""
+        ...
+
+    def overview(self) -> list[str]:
+        """Return what was found, to print before the run begins."""
         ...
 
     def greeting(self, folder: Path) -> str:

@@ -47,6 +47,7 @@ class Read(NamedTuple):
 
     losses: list[float]  # (L̂ + 1,)
     validation_loss: float
+    measured: dict[str, float]  # of the validation batch, such as validation_accuracy
     rewards: torch.Tensor  # (L̂,) float64
 
 
@@ -87,6 +88,7 @@ class Search:
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
         self.train, self.validation = task.search_sets()
+        self.settings = settings = task.settings  # with presets that fit the data
         training = settings.training
         self.batches = self._steps(
             task.clean_feed(self.train, training=True),
@@ -175,11 +177,11 @@ class Search:
         watch.lap("validation")
         self.descend(gradient.result(), learning_rate)
         watch.lap("gradients")
-        validation_loss, direction = self.validation_gradient(*validation_batch)
+        validation, direction = self.validation_gradient(*validation_batch)
         watch.lap("validation")
         dots = gradients.dot(self.remember(direction))
         watch.lap("dot")
-        read = self.read(gradients.losses, validation_loss, dots, versions.unchanged)
+        read = self.read(gradients.losses, validation, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
         self.trials.append((policies, read.rewards.numpy(), pull(shares, read.rewards)))
         watch.lap("update")
@@ -194,6 +196,7 @@ class Search:
             "loss": float(np.dot(shares.numpy(), read.losses)),
             "clean_loss": read.losses[0],
             "validation_loss": read.validation_loss,
+            **read.measured,
             "apply_probability": p_tp,
             "policies": policies.tolist(),
             "rewards": read.rewards.tolist(),
@@ -217,28 +220,30 @@ class Search:
     def read(
         self,
         losses: torch.Tensor,
-        validation_loss: torch.Tensor,
+        validation: torch.Tensor,
         dots: torch.Tensor,
         unchanged: torch.Tensor,
     ) -> Read:
         """Return the numbers of a step, means over all ranks, in one transfer.
 
+        validation: the loss, and what else is measured.
         The mean of g_val · g_l is g_val · (the mean of g_l): only the products are reduced.
         """
         count, changed = len(losses), ~unchanged.to(losses.device)
-        numbers = torch.cat([losses, validation_loss[None], dots, changed])
+        numbers = torch.cat([losses, validation, dots, changed])
         # One tensor of all numbers, or every one of them would wait for the device.
-        losses_, (loss,), dots_, changed_ = (
-            self.ranks.mean(numbers.double()).cpu().split([count, 1, count, count - 1])
-        )
+        parts = [count, len(validation), count, count - 1]
+        losses_, validation_, dots_, changed_ = self.ranks.mean(numbers.double()).cpu().split(parts)
+        loss, *measured = validation_.tolist()
         self.require_finite("training loss", *losses_.tolist())
-        self.require_finite("validation loss", loss.item())
+        self.require_finite("validation loss", loss)
         reward = rewards(dots_)
         self.require_finite("gradient of the validation loss", *reward.tolist())
         # A policy that left every pixel alone (Identity, Color on grey images) has r = 0. Rounding
         # may make it nonzero, and dividing by Z_g would scale that up to a real signal.
         reward[changed_ == 0] = 0.0
-        return Read(losses_.tolist(), loss.item(), reward)
+        names = (f"validation_{name}" for name in self.task.measured)
+        return Read(losses_.tolist(), loss, dict(zip(names, measured, strict=True)), reward)
 
     def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
         """Return the all-reduce of a gradient of the weights, whose parts come in this order."""
@@ -280,6 +285,7 @@ class Search:
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return L_val and its gradient at the present θ, batch norm in training mode.
 
+        Beside L_val there is what else the task measures, such as the accuracy.
         The pass runs on copies of the buffers, because the running statistics are the clean
         batches'. Each layer's gradient is all-reduced while the layers before it are computed.
         """
@@ -304,7 +310,8 @@ class Search:
         for name, weight, part in zip(self.names, self.weights, parts, strict=True):
             if part is None:  # a weight that the loss does not depend on
                 gradient.add(name, torch.zeros_like(weight))
-        return loss.detach(), gradient.result()
+        numbers = [loss.detach(), *self.task.measure(outputs, targets)]
+        return torch.stack([number.double() for number in numbers]), gradient.result()
 
     def remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the direction that rewards are measured along: a running mean of g_val."""

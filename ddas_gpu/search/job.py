@@ -23,6 +23,9 @@ from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.search.verdict import AS_UNIFORM, Apply, Trials, judge
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.tasks.facts import facts_of
+from ddas_gpu.tasks.same_candidates import sameness
+
+VALIDATION_SCORE = "validation_accuracy"
 
 
 class SearchJob:
@@ -32,10 +35,11 @@ class SearchJob:
     may_stop = True
 
     def __init__(self, search: Search) -> None:
-        self.search, self.ranks = search, search.ranks
+        self.search, self.ranks, self.settings = search, search.ranks, search.settings
         self.total_steps, self.steps_per_epoch = search.total_steps, search.steps_per_epoch
         self.images_per_step = search.images_per_step
         self._last: Metrics = {}
+        self._measured: list[float] = []  # of the validation batches of this epoch, by this process
 
     @property
     def steps(self) -> int:
@@ -62,9 +66,12 @@ class SearchJob:
         self.ranks.copy_from_first(self.search.model.state_dict().values())
 
     def step(self) -> Metrics:
-        first = self.search.plan is None
+        first, epoch = self.search.plan is None, self._last.get("epoch")
         with in_touch():
             self._last = self.search.step()
+        if self._last["epoch"] != epoch:
+            self._measured = []
+        self._measured += [v for name, v in self._last.items() if name == VALIDATION_SCORE]
         if first and self.ranks.first:
             print(self.search.plan, file=sys.stderr)
         return self._last
@@ -85,7 +92,19 @@ class SearchJob:
     def status(self) -> str:
         loss, p_tp = self._last["loss"], self._last["apply_probability"]
         top = top_candidates(self.search.space, self.search.parameters.op_probabilities, 2)
-        return f"loss {loss:.3f}, p_tp {p_tp:.3f}, top {top}"
+        return f"loss {loss:.3f}{self._validation()}, p_tp {p_tp:.3f}, top {top}"
+
+    def _validation(self) -> str:
+        """Return the mean accuracy of this epoch's validation batches, where it is measured."""
+        if not self._measured:
+            return ""
+        return f", validation accuracy {np.mean(self._measured):.1%}"
+
+    def overview(self) -> list[str]:
+        data, found = self.settings.data, self.search.task.found
+        grey = found is not None and found.looks.grey
+        same = sameness(self.search.space, data.image_size, flip=data.flip, grey=grey)
+        return [*self.search.task.overview(), *([f"note: {same}"] if same else [])]
 
     def greeting(self, folder: Path) -> str:
         count = len(self.search.space)

@@ -78,7 +78,9 @@ class TrainingSettings(groups.TrainingSettings):
     """The proxy network and its training."""
 
     model: str = "wrn-40-2"
-    """The proxy network, or module:function."""
+    """The proxy network, small, wrn-40-2, resnet-18, retinanet-r50 …; or your own as module:Net, a
+    class or function that is called with the number of classes and returns a torch.nn.Module of
+    images (N, 3, H, W) to logits (N, classes)."""
     val_batch_size: int = 256
     """Validation images per step; with torchrun on each rank."""
     gradients: Literal["auto", "fast", "lean", "reference", "layerwise", "jvp"] = "auto"
@@ -113,7 +115,7 @@ class SearchSettings(Settings):
     def check(self) -> None:
         super().check()
         from_files = self.spec is not CUSTOM  # whose images are read by the user's code
-        if from_files and self.data.decode == "each" and self.data.crop != "resized":
+        if from_files and self.data.decode == "each" and self.data.crop == "pad":
             raise ValueError("--decode each is for image files: it needs --crop resized")
         self._check_batch("batch_size", "train_images")
         self._check_batch("val_batch_size", "val_images")

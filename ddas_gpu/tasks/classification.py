@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from ddas_gpu import ops, streams
 from ddas_gpu.data import splits
 from ddas_gpu.data.decoding import read_images, to_size
-from ddas_gpu.data.opening import readable
+from ddas_gpu.data.opening import checked
+from ddas_gpu.data.overview import Found, look_at
 from ddas_gpu.data.sources import (
     ImageArrays,
     ImageFiles,
@@ -24,6 +25,7 @@ from ddas_gpu.data.sources import (
 )
 from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
+from ddas_gpu.models.registry import is_own, require_logits
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
 from ddas_gpu.pipelines.loader import spread
@@ -37,6 +39,8 @@ from ddas_gpu.tasks.evaluation import evaluate
 from ddas_gpu.tasks.facts import FACTS
 from ddas_gpu.tasks.task import Task, Versions, unchanged
 
+TRAIN, VALIDATE, TEST = "to train on", "to validate on", "to test on"
+SMALL = 1.5  # times --image-size: up to this, images are padded and not cropped with --crop auto
 STATISTICS = 256  # files that the mean and the deviation of a search are taken from
 SAMPLES = 8
 
@@ -51,25 +55,80 @@ class Classification(Task):
     _training_output: Output
 
     def search_sets(self) -> tuple[Labelled, Labelled]:
-        data, generator = self.data, streams.generator(self.seed, Stream.SPLIT)
-        source = self._open(data.root)
-        other = None if data.val_root is None else self._open(data.val_root)
+        source = self._open(self.data.root)
+        other = None if self.data.val_root is None else self._open(self.data.val_root)
         if other is not None:
-            require_same_classes(source, other, f"--val-root {data.val_root}")
-        even = data.classes is not None
-        if even:
-            kept = splits.some_classes(source.class_names, data.classes, generator)
-            source = splits.of_classes(source, kept)
-            other = None if other is None else splits.of_classes(other, kept)
-        sizes = (data.train_images, data.val_images)
-        if other is None:
-            train, val = splits.stratified_sets(source, sizes, generator, even)
-        else:
-            (train,) = splits.stratified_sets(source, sizes[:1], generator, even)
-            (val,) = splits.stratified_sets(other, sizes[1:], generator, even)
+            require_same_classes(source, other, f"--val-root {self.data.val_root}")
+        require_classes(source, self.data.root)
+        self._fit_crop(source)
+        whole = len(source) + (0 if other is None else len(other))
+        classes = len(source.class_names)
+        train, val = self._split(source, other)
+        train, val = checked((train, val), self.data.bad_files)
+        self.fit_batches(train, val)
+        # Of the files: decoded images may have become smaller.
+        validate = VALIDATE if other is None else f"{VALIDATE} of {self.data.val_root}"
+        self.found = self._found(whole, classes, {TRAIN: train, validate: val})
         train, val = self._decoded(train), self._decoded(val)
         self.use_statistics(train)
         return train, val
+
+    def _split(self, source: Labelled, other: Labelled | None) -> tuple[Labelled, Labelled]:
+        """Draw the training and the validation images, the latter from `other` if it is given."""
+        generator = streams.generator(self.seed, Stream.SPLIT)
+        even, there_are = self.data.classes is not None, "there are"
+        if even:
+            count, wanted = len(source.class_names), self.data.classes
+            if wanted > count and self.has_usual("classes"):
+                self.notes.append(f"the preset asks for {wanted} classes; going on with {count}")
+                self.fit(classes=count)
+            kept = splits.some_classes(source.class_names, self.data.classes, generator)
+            source = splits.of_classes(source, kept)
+            require_classes(source, self.data.root)
+            other = None if other is None else splits.of_classes(other, kept)
+            there_are = f"the {self.data.classes} classes drawn of {count} have"
+        elsewhere = None if other is None else usable(other, even)
+        sizes = self.fit_sizes(usable(source, even), elsewhere, len(source.class_names))
+        if other is None:
+            train, val = splits.stratified_sets(source, sizes, generator, even, there_are)
+        else:
+            (train,) = splits.stratified_sets(source, sizes[:1], generator, even, there_are)
+            (val,) = splits.stratified_sets(other, sizes[1:], generator, even, there_are)
+        return train, val
+
+    def _found(self, images: int, classes: int, sets: dict[str, Labelled]) -> Found:
+        root = self.root_of(self.data.root)
+        name = self.spec.name if root is None else f"{self.spec.name} in {root}"
+        return Found(name, images, classes, sets)
+
+    def overview(self) -> list[str]:
+        return [*super().overview(), f"the network sees: {self._seen()}"]
+
+    def _seen(self) -> str:
+        """Describe the standard transform of a training image."""
+        data = self.data
+        parts = [f"{data.image_size} × {data.image_size} pixels"]
+        if data.crop == "resized":
+            parts.append("a random part of the image, scaled")
+        elif data.padding:
+            parts.append(f"shifted by up to {data.padding} pixels")
+        parts += ["mirrored at random"] * data.flip
+        parts += [f"with a hole of {data.cutout} pixels"] * bool(data.cutout)
+        return ", ".join(parts)
+
+    def _fit_crop(self, source: Labelled) -> None:
+        """Decide what --crop auto means: only of large images a random part is enough to see."""
+        if self.data.crop != "auto":
+            return
+        from_files = getattr(self.data, "decode", "once") == "each"
+        largest = int(look_at(source).sizes.min(1).max())
+        small = largest <= SMALL * self.data.image_size and not from_files
+        self.fit(crop="pad" if small else "resized")
+        if small:
+            self.notes.append(
+                f"the images have at most {largest} pixels on their shorter side, too few for a "
+                "crop of random parts: --crop pad (--crop resized does it anyway)"
+            )
 
     def use_statistics(self, train: Labelled) -> None:
         """Normalise with the mean and the deviation of these images; of files, of a sample."""
@@ -88,7 +147,7 @@ class Classification(Task):
         if self.data.decode == "each":
             if not isinstance(source, ImageFiles):
                 raise ValueError(f"--decode each needs image files; {self.data.data} has none here")
-            return readable(source, "stop")
+            return source
         if self.data.crop == "pad":
             return in_memory(source, to_size(pixels_of(source), size))
         # Twice the size leaves a random crop enough to choose from.
@@ -103,16 +162,17 @@ class Classification(Task):
             assert root is not None  # SVHN has a folder
             train = with_extra(train, root)
         require_same_classes(train, test, "the test images")
+        require_classes(train, root)
+        self._fit_crop(train)
+        whole, classes = len(train) + len(test), len(train.class_names)
         train = splits.stratified_share(train, data.train_share, generator)
         test = splits.stratified_share(test, data.test_share, generator)
-        sets = []
-        for source in (train, test):
-            if not self.spec.from_files:
-                source = in_memory(source, to_size(pixels_of(source), data.image_size))
-            elif isinstance(source, ImageFiles) and data.bad_files != "trust":
-                source = readable(source, data.bad_files)
-            sets.append(source)
-        return sets[0], sets[1]
+        train, test = checked((train, test), data.bad_files)
+        self.found = self._found(whole, classes, {TRAIN: train, TEST: test})
+        if not self.spec.from_files:
+            size = data.image_size
+            train, test = (in_memory(s, to_size(pixels_of(s), size)) for s in (train, test))
+        return train, test
 
     def clean_feed(self, source: Labelled, *, training: bool) -> LabelFeed:
         mean, std = self._statistics
@@ -169,7 +229,13 @@ class Classification(Task):
 
     def build_model(self, class_names: tuple[str, ...]) -> nn.Module:
         self.require_own_model()
-        return build(self.settings.training.model, len(class_names)).to(self.device)
+        name = self.settings.training.model
+        model = build(name, len(class_names)).to(self.device)
+        if is_own(name):
+            size = self.data.image_size
+            images = torch.zeros(2, 3, size, size, device=self.device)
+            require_logits(name, model, images, len(class_names))
+        return model
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
         key = draws.sign_key(self.seed, batch.epoch)
@@ -200,6 +266,24 @@ class Classification(Task):
         source: Labelled,
     ) -> dict[str, float]:
         return evaluate(model, batches, weights, self.ranks)
+
+
+def require_classes(source: Labelled, root: Path | None) -> None:
+    """Raise a ValueError where there is nothing to tell apart."""
+    if len(source.class_names) < 2:
+        where = "" if root is None else f" in {root}"
+        raise ValueError(
+            f"there is one class only{where}, {source.class_names[0]}: a network that tells "
+            "classes apart needs at least 2"
+        )
+
+
+def usable(source: Labelled, even: bool) -> int:
+    """Return how many images can be drawn; `even`: of every class as many as of the rarest."""
+    if not even:
+        return len(source)
+    counts = np.bincount(source.labels, minlength=len(source.class_names))
+    return int(counts.min()) * len(counts)
 
 
 def pixels_of(source: Labelled, shortest: int | None = None) -> Pixels:

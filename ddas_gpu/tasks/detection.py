@@ -13,7 +13,8 @@ from torch import nn
 from ddas_gpu import streams
 from ddas_gpu.data import splits
 from ddas_gpu.data.coco import Coco
-from ddas_gpu.data.opening import readable
+from ddas_gpu.data.opening import checked
+from ddas_gpu.data.overview import Found
 from ddas_gpu.data.sources import require_same_classes
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
@@ -22,6 +23,7 @@ from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build
 from ddas_gpu.models.backbone_weights import load_backbone
 from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
+from ddas_gpu.models.registry import is_own, try_out
 from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines import draws
@@ -63,15 +65,23 @@ class Detection(Task):
                 "--sanity-check rotates images by 90°: they must be square, --resize square"
             )
         source = self._open(data.root)
-        sizes = (data.train_images, data.val_images)
-        if data.val_root is None:
+        other = None if data.val_root is None else self._open(data.val_root)
+        sizes = self.fit_sizes(len(source), None if other is None else len(other))
+        if other is None:
             train, val = splits.random_sets(source, sizes, generator)
         else:
-            other = self._open(data.val_root)
             require_same_classes(source, other, f"--val-root {data.val_root}")
             (train,) = splits.random_sets(source, sizes[:1], generator)
             (val,) = splits.random_sets(other, sizes[1:], generator)
+        train, val = checked((train, val), data.bad_files)
+        self.fit_batches(train, val)
+        whole = len(source) + (0 if other is None else len(other))
+        self.found = self._found(whole, {"to train on": train, "to validate on": val})
         return train, val
+
+    def _found(self, images: int, sets: dict[str, Coco]) -> Found:
+        classes = len(next(iter(sets.values())).class_names)
+        return Found(f"{self.spec.name} in {self.root_of(self.data.root)}", images, classes, sets)
 
     def _open(self, root: Path | None) -> Coco:
         source = self.spec.reader.search_images(self.root_of(root), self.data.image_size)
@@ -89,16 +99,17 @@ class Detection(Task):
         test_root = root if data.test_root is None else self.root_of(data.test_root)
         train, test = self.spec.reader.training_images(root, test_root, data.image_size)
         require_same_classes(train, test, f"val2017 of {test_root}")
+        whole = len(train) + len(test)
         train = train.without_empty() if data.drop_empty else train
         train = splits.random_share(train, data.train_share, generator)
         test = splits.random_share(test, data.test_share, generator)
-        if data.bad_files != "trust":
-            train, test = readable(train, data.bad_files), readable(test, data.bad_files)
+        train, test = checked((train, test), data.bad_files)
         if not any(len(image.objects()[0]) for image in test.images):
             raise ValueError(
                 f"none of the {len(test)} test images of {test_root}/val2017 has a box: "
                 "there is nothing to find"
             )
+        self.found = self._found(whole, {"to train on": train, "to test on": test})
         return train, test
 
     def clean_feed(self, source: Coco, *, training: bool) -> BoxFeed:
@@ -134,7 +145,24 @@ class Detection(Task):
             load_backbone(model.get_submodule("backbone"), training.backbone)
         if training.frozen_norm:
             freeze_batch_norm(model)
-        return model.to(self.device)
+        model = model.to(self.device)
+        if is_own(training.model):
+            self._require_predictions(model, len(class_names))
+        return model
+
+    def _require_predictions(self, model: nn.Module, classes: int) -> None:
+        """Raise a ValueError if a user's own model does not predict as `RetinaNet` does."""
+        name, images = self.settings.training.model, torch.zeros(1, 3, 128, 128, device=self.device)
+        anchors = len(anchors_for(128, 128))
+        wanted = {"logits": (1, anchors, classes), "deltas": (1, anchors, 4)}
+        outputs = try_out(name, model, images)
+        tensors = outputs.items() if isinstance(outputs, dict) else ()
+        found = {key: tuple(value.shape) for key, value in tensors if torch.is_tensor(value)}
+        if found != wanted:
+            raise ValueError(
+                f"model {name!r} must make {wanted} of images {tuple(images.shape)}, as RetinaNet "
+                f"does, not {found or type(outputs).__name__}"
+            )
 
     def versions(self, batch: CleanExamples, policies: np.ndarray, space: SearchSpace) -> Versions:
         clean, count, size = batch.examples, len(policies), len(batch.samples)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ddas_gpu.data import splits
 from ddas_gpu.data.catalog import find_data
 from ddas_gpu.data.opening import find_root
 from ddas_gpu.distributed.ranks import ALONE, Ranks
@@ -26,6 +27,7 @@ from ddas_gpu.space import SearchSpace
 from ddas_gpu.tasks.facts import TaskFacts
 
 if TYPE_CHECKING:
+    from ddas_gpu.data.overview import Found
     from ddas_gpu.data.sources import Source
     from ddas_gpu.pipelines.feed import Feed
 
@@ -60,6 +62,9 @@ class Task(ABC):
         self.settings, self.device, self.ranks = settings, torch.device(device), ranks
         self.data, self.seed = settings.data, settings.run.seed
         self.spec = find_data(settings.data.data)
+        self.notes: list[str] = []  # what was changed to fit the data
+        self._fitted: set[str] = set()
+        self.found: Found | None = None  # set with the sets of images
 
     def root_of(self, root: Path | None) -> Path | None:
         """Return the folder of the data set; None for data that has none."""
@@ -68,6 +73,67 @@ class Task(ABC):
         return find_root(self.spec.name, root, self.spec.reader.layout)
 
     # The data.
+
+    def overview(self) -> list[str]:
+        """Return what was found, for people, before the run begins."""
+        found = [] if self.found is None else self.found.lines()
+        return [*found, *(f"note: {note}" for note in self.notes)]
+
+    def fit(self, **values: Any) -> None:
+        """Change settings to what the data allows."""
+        self._fitted |= values.keys()
+        self.settings = self.settings.replace(**values)
+        self.data = self.settings.data
+
+    def has_usual(self, name: str) -> bool:
+        """Return whether a setting is the preset's, and may be fitted to the data."""
+        usual = self.settings.usual().to_json()
+        return name in self._fitted or self.settings.to_json()[name] == usual[name]
+
+    def fit_sizes(
+        self, available: int, elsewhere: int | None = None, least: int = 1
+    ) -> tuple[int, int]:
+        """Return how many images to train and to validate on: what there is, at most.
+
+        Only numbers of the preset become smaller. elsewhere: images of --val-root; least: that
+        each set must have.
+        """
+        names = ("train_images", "val_images")
+        wanted = tuple(getattr(self.data, name) for name in names)
+        if elsewhere is None:
+            fits = sum(wanted) <= available
+        else:
+            fits = wanted[0] <= available and wanted[1] <= elsewhere
+        if fits:
+            return wanted[0], wanted[1]
+        free = tuple(map(self.has_usual, names))
+        if elsewhere is None:
+            sizes = splits.fitted(wanted, free, available, least)
+        else:
+            sizes = splits.fitted(wanted[:1], free[:1], available, least)
+            sizes += splits.fitted(wanted[1:], free[1:], elsewhere, least)
+        if sizes != wanted:
+            changes = dict(zip(names, sizes, strict=True)) | self._fitting_batches(sizes)
+            flags = " ".join(f"--{n.replace('_', '-')} {v}" for n, v in changes.items())
+            total = " + ".join(map(str, wanted))
+            self.notes.append(f"the preset asks for {total} images; going on with {flags}")
+            self.fit(**changes)
+        return self.data.train_images, self.data.val_images
+
+    def fit_batches(self, *sets: Any) -> None:
+        """Make the preset's batches smaller where bad files have left fewer images."""
+        changes = self._fitting_batches(tuple(map(len, sets)))
+        if changes:
+            self.fit(**changes)
+
+    def _fitting_batches(self, sizes: tuple[int, ...]) -> dict[str, int]:
+        """Return the batch sizes that have to become smaller for sets of these sizes."""
+        changes = {}
+        for name, size in zip(("batch_size", "val_batch_size"), sizes, strict=True):
+            most = max(1, size // self.settings.run.ranks)
+            if getattr(self.settings.training, name) > most and self.has_usual(name):
+                changes[name] = most
+        return changes
 
     @abstractmethod
     def search_sets(self) -> tuple[Source, Source]:

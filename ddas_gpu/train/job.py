@@ -26,7 +26,7 @@ class TrainingJob:
     command, name = "train", "training"
 
     def __init__(self, training: Training) -> None:
-        self.training, self.ranks = training, training.ranks
+        self.training, self.ranks, self.settings = training, training.ranks, training.settings
         self.total_steps, self.steps_per_epoch = training.total_steps, training.steps_per_epoch
         self.images_per_step = training.images_per_step
         self._last: Metrics = {}
@@ -103,6 +103,9 @@ class TrainingJob:
             tested = f", {score.name} {score.show(self._last[score.tested])}"
         p_tp = self._last["apply_probability"]
         return f"loss {self._last['loss']:.3f}{tested}, p_tp {p_tp:.3f}"
+
+    def overview(self) -> list[str]:
+        return self.training.task.overview()
 
     def greeting(self, folder: Path) -> str:
         model = self.training.settings.training.model

@@ -48,10 +48,11 @@ class Training:
         self.settings, self.schedule, self.task = settings, schedule, task
         self.device, self.ranks = torch.device(device), ranks
         self.seed = settings.run.seed
-        training = settings.training
         if schedule is not None:
             check_space(schedule.space, task.facts.has_boxes, f"--policy {settings.policy.policy}")
         self.train, self.tested = task.training_sets()
+        self.settings = settings = task.settings  # with presets that fit the data
+        training = settings.training
         self.validated: Source | None = None  # part of the training images, to choose an epoch by
         if settings.data.val_share:
             generator = streams.generator(self.seed, Stream.SPLIT, 1)

@@ -34,8 +34,6 @@ class DataSettings(groups.DataSettings):
     best on them, in best.pt; 0 to train on all. No epoch is ever chosen by the test images."""
     svhn_extra: bool = False
     """SVHN: train on extra_32x32.mat, too."""
-    bad_files: Literal["stop", "skip", "trust"] = "stop"
-    """Read all image files first and stop at unreadable ones, or skip them; or do not look."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,9 @@ class TrainSettings(Settings):
     def check(self) -> None:
         super().check()
         if self.data.crop != "pad" and not self.spec.from_files:
-            raise ValueError(f"--crop resized is for image files; {self.data.data} has one size")
+            raise ValueError(
+                f"--crop {self.data.crop} is for image files; {self.data.data} has one size"
+            )
 
 
 FEWEST_EPOCHS = 10  # of a try-out: the least there must be for a curve

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ddas_gpu.data.decoding import to_rgb
+
 
 def is_named(value: Any, *names: str) -> bool:
     """Return whether a value is a tensor of a class of this name, such as tv_tensors.Mask."""
@@ -40,7 +42,7 @@ def has_canvas(value: Any) -> bool:
 def to_pixels(image: Any) -> Any:
     """Return uint8 (H, W, 3): an array, or a tensor if it is on a GPU."""
     if isinstance(image, Image.Image):
-        return np.asarray(image.convert("RGB"))
+        return np.asarray(to_rgb(image))
     if isinstance(image, torch.Tensor):
         if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
             raise ValueError(

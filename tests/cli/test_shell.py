@@ -4,12 +4,13 @@ import os
 import platform
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
 
 from ddas_gpu.cli.groups import RunSettings
-from ddas_gpu.cli.shell import prepare
+from ddas_gpu.cli.shell import exit_code, prepare
 from ddas_gpu.ops import api
 
 LEAVE = """
@@ -118,3 +119,15 @@ def test_a_gpu_without_cupy_is_used_and_the_missing_package_named(
     printed = capsys.readouterr().err
     assert printed.count("pip install 'ddas_gpu[cuda13]'") == (rank != 1)
     assert printed.count("\n") == (rank != 1)
+
+
+def test_a_warning_is_one_sentence_without_a_line_of_code():
+    printed, usual = [], warnings.formatwarning
+
+    def work() -> int:
+        printed.append(warnings.formatwarning("without a\n.jpg", RuntimeWarning, "code.py", 3))
+        return 0
+
+    assert exit_code("ddas search", work) == 0
+    assert printed == ["ddas search: without a\\n.jpg\n"]
+    assert warnings.formatwarning is usual

@@ -51,9 +51,12 @@ def test_digits_take_no_folder(tmp_path):
 def test_folder_of_classes(tmp_path, below):
     write_image(tmp_path / below / "cat" / "b.png", 20)
     write_image(tmp_path / below / "cat" / "a.PNG", 10)
-    write_image(tmp_path / below / "ant" / "deep" / "c.png", 30)
+    write_image(tmp_path / below / "ant" / "c.png", 30)
     (tmp_path / below / "cat" / "notes.txt").write_text("not an image")
     (tmp_path / below / ".hidden").mkdir()
+    (tmp_path / below / "__MACOSX" / "cat").mkdir(parents=True)
+    for name in ("._b.png", ".DS_Store"):
+        (tmp_path / below / "cat" / name).write_bytes(b"left by a Mac")
     source = open_folder(tmp_path)
     assert source.class_names == ("ant", "cat")
     assert source.labels.tolist() == [0, 1, 1]
@@ -74,21 +77,6 @@ def test_large_images_are_reduced_to_bound_the_memory(tmp_path):
     files = open_folder(tmp_path).files
     assert read_images(files, shortest=20).shape == (1, 20, 60, 3)
     assert read_images(files, shortest=200).shape == (1, 100, 300, 3)
-
-
-def test_photographs_are_turned_upright(tmp_path):
-    image = Image.new("RGB", (8, 4))
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was held on its side
-    image.save(tmp_path / "turned.jpg", exif=exif)
-    assert read_image(tmp_path / "turned.jpg").shape == (8, 4, 3)
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
-def test_every_colour_mode_becomes_rgb(tmp_path, mode):
-    suffix = "jpg" if mode == "CMYK" else "png"
-    Image.new(mode, (5, 3)).save(tmp_path / f"image.{suffix}")
-    assert read_image(tmp_path / f"image.{suffix}").shape == (3, 5, 3)
 
 
 def damaged(path: Path, damage: str) -> None:
@@ -116,6 +104,39 @@ def test_wrong_layouts_say_what_is_expected(tmp_path):
     (tmp_path / "void").mkdir()
     with pytest.raises(ValueError, match="void holds no image"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (["cifar10/train/cat/1.png", "coco/a/1.png"], "cifar10/train is a.*did you mean .*cifar10"),
+        (["all/2023/may/1.png", "all/2024/june/1.png"], "2023 is a folder in a folder"),
+        (["test/1.png", "val/2.png"], "holds test and val, which are parts of a data set"),
+        (["Train/1.png", "Test/2.png"], "holds Test and Train, which are parts"),
+        (["train/1.png", "test/1.png"], "holds test and train, which are parts"),
+        (["test/cat/1.png", "val/cat/2.png"], "test/cat is a folder in a folder"),
+    ],
+)
+def test_layouts_that_cannot_be_meant_are_refused(tmp_path, images, said):
+    for image in images:
+        write_image(tmp_path / image)
+    with pytest.raises(ValueError, match=f"{said}.*ROOT/CLASS/IMAGE"):
+        open_folder(tmp_path)
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("bus", "train"):
+        write_image(tmp_path / name / "1.png")
+    assert open_folder(tmp_path).class_names == ("bus", "train")
+    for name in ("bus", "train"):
+        write_image(tmp_path / "below" / "train" / name / "1.png")
+    assert open_folder(tmp_path / "below").class_names == ("bus", "train")
+
+
+def test_tiny_imagenet_has_a_folder_between_class_and_images(tmp_path):
+    write_image(tmp_path / "train" / "n1" / "images" / "1.png")
+    (tmp_path / "train" / "n1" / "n1_boxes.txt").write_text("1.png 0 0 6 4")
+    assert [file.name for file in open_folder(tmp_path).files] == ["1.png"]
 
 
 # --- CIFAR as published ---------------------------------------------------------------------------

@@ -117,7 +117,8 @@ def test_unreadable_image(capsys, tmp_path, damage):
     root = write_classes(tmp_path / "data", count=40)
     for image in (root / "b").iterdir():  # all: whichever are drawn
         image.write_bytes(image.read_bytes()[:50] if damage == "cut" else b"")
-    assert "cannot read the image" in refused(capsys, tmp_path, *FOLDER, "--root", root)
+    told = refused(capsys, tmp_path, *FOLDER, "--root", root)
+    assert "36 unreadable images" in told and "--bad-files skip" in told and "ddas scan" in told
 
 
 def test_class_with_too_few_images(capsys, tmp_path):
