@@ -7,8 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddas_gpu.errors import die_of_ctrl_c, exit_code_of
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
 from ddas_gpu.data.scanning import scan_images
-from ddas_gpu.errors import sentence
 
 PROGRAM = "python -m ddas_gpu.scan"
 
@@ -24,11 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("root", type=Path, help="a folder with one folder of images per class")
     parser.add_argument("--threads", type=int, help="by default as many as available cores")
     options = parser.parse_args(argv)
-    try:
-        bad = scan_images(options.root, threads=options.threads)
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
-        return 2
+    return exit_code_of(PROGRAM, lambda: scan(options.root, options.threads))
+
+
+def scan(root: Path, threads: int | None) -> int:
+    """List the bad images; return the exit code."""
+    bad = scan_images(root, threads=threads)
     for image in bad:
         print(image)
     return 1 if bad else 0
