@@ -255,6 +255,18 @@ def test_resume_refuses_other_images(command, tmp_path, capsys, monkeypatch):
     assert "other images" in capsys.readouterr().err
 
 
+def test_images_replaced_in_mid_run_are_noticed(tmp_path, capsys, monkeypatch):
+    root = train.write_images(tmp_path / "data")
+
+    def replace() -> None:
+        for image in root.rglob("*.png"):
+            Image.new("RGB", (90, 90), (1, 2, 3)).save(image)
+
+    train.at_step(monkeypatch, 4, replace)
+    assert train(*train.folder, "--root", root, "--out", tmp_path / "run") == 0
+    assert "the images were changed during the run" in capsys.readouterr().err
+
+
 MODEL = """
 from pathlib import Path
 Path({mark!r}).touch()
