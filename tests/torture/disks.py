@@ -43,6 +43,7 @@ def small_disk(path: Path, size: int) -> Iterator[Callable[[str], None]]:
         yield lambda options: mount("-o", f"remount,{options}", path)
     finally:
         subprocess.run(["umount", str(path)], check=True)
+        path.rmdir()
 
 
 def limit_files(size: int) -> None:
@@ -191,6 +192,7 @@ class Data(Faults):
                 same = self.command.results(out) == self.expected
                 assert same or "images were changed" in end.text, end
                 counts[f"{way}: not read again" if same else f"{way}: a warning"] += 1
+                shutil.rmtree(out)
         return counts
 
 
