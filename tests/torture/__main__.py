@@ -171,7 +171,7 @@ def attack_runs(campaign: Campaign, command: Command, column: int, share: float)
     starts = iter(range(10**6))
     counts = campaign.in_parts(
         name,
-        amount_of(share, 20),
+        amount_of(share, 10),
         lambda generator, amount: signalled(
             command, folder / f"{command.name}-starts-{next(starts)}", generator, amount
         ),
@@ -186,7 +186,8 @@ def described(counts: Counter[str] | str) -> str:
     if isinstance(counts, str):
         return counts
     found = [f"{number} {way}" for way, number in sorted(counts.items()) if way != "count"]
-    return f"{'; '.join(found)}; those noticed go on to the same bytes once the files are back"
+    again = "; those noticed go on to the same bytes once the files are back"
+    return "; ".join(found) + again * any("noticed" in way for way in counts)
 
 
 def amount_of(share: float, count: int) -> int:
