@@ -88,7 +88,7 @@ setup(
         "pillow>=10",
         "torch>=2.4",
         "tqdm>=4.64",
-        "tyro>=0.9",
+        "tyro>=0.9.1",
     ],
     extras_require={
         "cuda12": CUDA12,

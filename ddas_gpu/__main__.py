@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from ddas_gpu import __version__
+from ddas_gpu.errors import die_of_ctrl_c
 
 PROGRAM = "ddas"
 
@@ -29,13 +29,11 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
+    if argv is None:  # as a program
+        die_of_ctrl_c()
     first, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if first in COMMANDS:
-        try:
-            return import_module(COMMANDS[first][0]).main(rest)
-        except KeyboardInterrupt:  # while importing; later the command itself answers
-            print("stopped before it began: nothing was changed", file=sys.stderr)
-            return 128 + signal.SIGINT
+        return import_module(COMMANDS[first][0]).main(rest)
     if first in ("-h", "--help"):
         print(usage())
         return 0

@@ -13,7 +13,7 @@ from nvidia.dali.pipeline import do_not_convert
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import ReaderOrder, check_shards, shard_of
-from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
+from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.transforms.epochs import EpochPolicy
 
@@ -74,7 +74,7 @@ class SizedNode(PolicyNode):
     """A policy node for images of any size, whose second input only says that they were drawn."""
 
     def __init__(self, policy: EpochPolicy) -> None:
-        super().__init__(policy.schedule.space, [])
+        super().__init__(policy.schedule.space, Problems())
         self.policy = policy
 
     def __call__(self, images: list[Any], drawn: list[Any] | None = None) -> list[Any]:
@@ -111,7 +111,7 @@ class PolicySource:
 
     def __call__(self, info: Any) -> np.ndarray:
         if self._node.problems:
-            raise self._node.problems[0]
+            self._node.problems.raise_first()
         if self._order is None:
             self._order = self._make_order()
         order, policy = self._order, self._node.policy

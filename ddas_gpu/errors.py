@@ -1,8 +1,15 @@
-"""Exceptions, and their messages in one sentence."""
+"""Exceptions, their messages in one sentence, and signals as exceptions."""
 
 from __future__ import annotations
 
 import errno
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 
 class Diverged(ArithmeticError):
@@ -19,6 +26,56 @@ class Refused(ValueError):
 
 class LostContact(ConnectionError):
     """Another rank has ended or did not answer within the timeout."""
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, inside `stoppable`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def die_of_ctrl_c() -> None:
+    """Let Ctrl-C end this process at once, without a traceback, as SIGTERM does by default.
+
+    For programs, before their imports: these take seconds, and nothing has begun. Some of them
+    swallow a KeyboardInterrupt.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Raise `Stopped` on Ctrl-C and SIGTERM, so that what was begun can be cleaned up."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise Stopped(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_code_of(program: str, work: Callable[[], int]) -> int:
+    """Return what `work` returns; or print one sentence, and return 2 or 128 + the signal."""
+    try:
+        with stoppable():
+            return work()
+    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+        print(f"{program}: {sentence(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        print("stopped", file=sys.stderr)
+        return 128 + getattr(stop, "number", signal.SIGINT)
 
 
 MOST_CHARACTERS = 2000

@@ -7,8 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddas_gpu.data.scanning import BadImage, open_root, scan_files
-from ddas_gpu.errors import sentence
+from ddas_gpu.errors import die_of_ctrl_c, exit_code_of
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
+from ddas_gpu.data.scanning import open_root, scan_files
 
 PROGRAM = "python -m ddas_gpu.scan"
 
@@ -24,21 +28,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("root", type=Path, help="a folder with one folder of images per class")
     parser.add_argument("--threads", type=int, help="by default as many as available cores")
     options = parser.parse_args(argv)
-    try:
-        bad = scan(options.root, options.threads)
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
-        return 2
+    return exit_code_of(PROGRAM, lambda: scan(options.root, options.threads))
+
+
+def scan(root: Path, threads: int | None) -> int:
+    """Say how much there is to scan, list the bad images, and return the exit code."""
+    found = open_root(root)
+    print(f"images: {len(found):,}, classes: {len(found.class_names):,}", file=sys.stderr)
+    bad = scan_files(found.files, threads=threads)
     for image in bad:
         print(image)
     return 1 if bad else 0
-
-
-def scan(root: Path, threads: int | None) -> list[BadImage]:
-    """Say how much there is to scan, and return the bad images."""
-    found = open_root(root)
-    print(f"images: {len(found):,}, classes: {len(found.class_names):,}", file=sys.stderr)
-    return scan_files(found.files, threads=threads)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def fits(value: Any, kind: Any) -> bool:
         return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
     if kind is Path:
         return isinstance(value, str) and "\0" not in value
-    if isinstance(kind, type):
+    if get_origin(kind) is None and isinstance(kind, type):  # in Python 3.10 tuple[int] is a type
         return type(value) is kind
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):

@@ -46,6 +46,16 @@ def _gpu_found() -> bool:
     return cupy.is_available() and torch.cuda.is_available()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def freed_memory_goes_back() -> Iterator[None]:
+    """Commands that run in this process do not make it keep the memory of the largest test."""
+    from ddas_gpu.cli import shell
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shell, "keep_freed_memory", lambda: None)
+        yield
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """For networks and batches so small that a second thread only waits for a busy core."""

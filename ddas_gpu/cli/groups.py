@@ -100,7 +100,8 @@ class RunSettings:
     deterministic: bool = False
     """On a GPU: repeatable algorithms only, and no TF32; slower."""
     threads: int | None = None
-    """CPU threads; without this all available cores, with torchrun an even share of them."""
+    """CPU threads; without this all available cores, with torchrun an even share of them. Results
+    are repeatable with the same number only: another one changes the order of torch's sums."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; one is written after every epoch anyway."""
     tensorboard: bool = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddas_gpu.cli.settings import Own
 from ddas_gpu.cli.shell import prepare
 from ddas_gpu.distributed import torchrun
+from ddas_gpu.errors import Stopped, stoppable
 from ddas_gpu.tasks.facts import FACTS
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ def run_job(program: str, settings: Any, build: Callable[[torch.device, Ranks], 
     """Run a job as a command; return the exit code."""
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
     try:
-        ended = carry_out(settings, build, device)
+        with stoppable():
+            ended = carry_out(settings, build, device)
     except StoppedAtOnce as stop:
-        return stopped(program, settings, signal.SIGINT, stop.folder, "at once")
+        return stopped(program, settings, stop.number, stop.folder, "at once")
     job, folder = ended.job, ended.folder
     assert folder is not None
     if ended.received is not None:
@@ -113,21 +115,21 @@ def carry_out(
                 finished = received is None and folder.writes
                 report = write_report(folder.path) if finished else None
                 return Ended(job, found, report, received)
-    except KeyboardInterrupt:  # Ctrl-C before the first step, after the last, or twice
+    except KeyboardInterrupt as stop:  # a signal before the first step, after the last, or twice
         if found is None:
             raise
-        raise StoppedAtOnce(found) from None
+        raise StoppedAtOnce(getattr(stop, "number", signal.SIGINT), found) from None
 
 
-class StoppedAtOnce(KeyboardInterrupt):
-    """Ctrl-C outside the steps of a run whose folder is there."""
+class StoppedAtOnce(Stopped):
+    """A signal outside the steps of a run whose folder is there."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
+    def __init__(self, number: int, folder: Path) -> None:
+        super().__init__(number)
         self.folder = folder
 
 
-def stopped(program: str, settings: Any, received: signal.Signals, folder: Path, when: str) -> int:
+def stopped(program: str, settings: Any, received: int, folder: Path, when: str) -> int:
     """Print how to continue after a signal; return the exit code."""
     if torchrun.launched():
         program = program.replace("python", "torchrun …")

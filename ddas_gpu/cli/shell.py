@@ -31,10 +31,10 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
         if is_mine_to_print(error):
             print(f"{program}: {message}", file=sys.stderr, flush=True)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if torchrun.local_rank() == 0:
             print("stopped before it began: nothing was changed", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return 128 + getattr(stop, "number", signal.SIGINT)
 
 
 @contextmanager

@@ -60,7 +60,10 @@ def scan_files(
     with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
         problems: Iterable[str | None] = pool.map(find_problem, files)
         problems = tqdm(problems, "scan", len(files), unit="image", disable=hidden)
-        return [BadImage(f, p) for f, p in zip(files, problems, strict=True) if p is not None]
+        try:
+            return [BadImage(f, p) for f, p in zip(files, problems, strict=True) if p is not None]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # on Ctrl-C, do not scan the rest
 
 
 def find_problem(path: Path) -> str | None:

@@ -10,6 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddas_gpu.errors import die_of_ctrl_c, stoppable
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
 from ddas_gpu.cli.shell import exit_code, leave
 
 if TYPE_CHECKING:
@@ -48,9 +53,10 @@ def run(file: Path | None) -> int:
     checks = all_checks()
     width = max(len(check.title) for check in checks.values())
     results = []
-    for result in run_checks(checks.values()):
-        results.append(result)
-        print(printing.row(result, width), flush=True)
+    with stoppable():
+        for result in run_checks(checks.values()):
+            results.append(result)
+            print(printing.row(result, width), flush=True)
     seconds = time.perf_counter() - start
     print(f"\n{printing.summary(results, seconds)}")
     if file is not None:

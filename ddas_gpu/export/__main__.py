@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import tyro
+from ddas_gpu.errors import die_of_ctrl_c, exit_code_of
 
-from ddas_gpu.errors import sentence
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
+import tyro
 
 PROGRAM = "python -m ddas_gpu.export"
 
@@ -32,11 +35,12 @@ class Export:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = tyro.cli(Export, prog=PROGRAM, args=arguments)
-    try:
-        print(export(options))
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
-        return 2
+    return exit_code_of(PROGRAM, lambda: run(options))
+
+
+def run(options: Export) -> int:
+    """Write the file and print its path; return the exit code."""
+    print(export(options))
     return 0
 
 

@@ -119,7 +119,7 @@ class ImagePipeline(Pipeline):
                 raise
             raise ValueError(f"{describe(bad)}; {self.feed.advice}") from error
         if self.feed.problems:
-            raise self.feed.problems[0]
+            self.feed.problems.raise_first()
 
     def _bad_files(self, files: Sequence[Path]) -> list[BadImage]:
         """Return the unreadable files of the batches that may have been under way."""

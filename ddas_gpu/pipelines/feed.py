@@ -25,7 +25,7 @@ from ddas_gpu.ops.inputs import inputs_of
 from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import middle_part, moved, pad_shift_flip, random_parts
-from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode
+from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
 from ddas_gpu.pipelines.transform import Transform
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
@@ -62,9 +62,7 @@ class Feed(ABC):
         self._begin()
 
     def _begin(self) -> None:
-        # Errors inside the graph. Functions there must not raise: DALI keeps only the text of an
-        # exception, and has been seen to abort the process. The pipeline raises them.
-        self.problems: list[Exception] = []
+        self.problems = Problems()
         self.node = None if self.schedule is None else self.make_node(self.schedule.space)
 
     def from_batch(self, first: int) -> Feed:

@@ -24,6 +24,7 @@ from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_feed import TARGETS, BoxFeed
 from ddas_gpu.pipelines.feed import Feed, LabelFeed
 from ddas_gpu.pipelines.pixels import RESIZED_FROM
+from ddas_gpu.pipelines.policy_node import Problems
 from ddas_gpu.pipelines.readers import read_records
 from ddas_gpu.pipelines.transform import Output, Transform
 
@@ -206,7 +207,7 @@ class AsAnnotated:
     annotated as the camera was held, are read as `Annotated` reads them and passed on unencoded.
     """
 
-    def __init__(self, images: Sequence[Annotated], problems: list[Exception]) -> None:
+    def __init__(self, images: Sequence[Annotated], problems: Problems) -> None:
         self.images, self.problems = images, problems
 
     def __call__(

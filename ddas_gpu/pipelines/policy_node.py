@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -20,6 +21,42 @@ class DrawnPolicies(NamedTuple):
     samples: np.ndarray  # (B,)
 
 
+class Problems:
+    """Errors inside a DALI graph, for the pipeline to raise.
+
+    Functions in the graph must not raise: DALI keeps only the text of an exception, and has been
+    seen to abort the process. Tracebacks are kept as text: their frames hold the pipeline, which
+    holds this, and through DALI's C++ side the garbage collector does not see such a cycle.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[Exception] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def append(self, problem: Exception) -> None:
+        text = "".join(traceback.format_exception(problem))
+        problem.__cause__, problem.__context__ = Inside(text), None
+        self._kept.append(problem.with_traceback(None))
+
+    def raise_first(self) -> NoReturn:
+        """Raise the first error, and keep its like for the next call."""
+        first = self._kept[0]
+        again = type(first).__new__(type(first), *first.args)
+        again.__dict__.update(first.__dict__)
+        again.__cause__ = first.__cause__
+        self._kept[0] = again
+        raise first
+
+
+class Inside(Exception):
+    """Shows the traceback of an error inside the graph."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
 class PolicyNode:
     """The function of `fn.python_function`: a list of uint8 HWC arrays in, the same out.
 
@@ -29,7 +66,7 @@ class PolicyNode:
     it to be copied back.)
     """
 
-    def __init__(self, space: SearchSpace, problems: list[Exception]) -> None:
+    def __init__(self, space: SearchSpace, problems: Problems) -> None:
         self.space, self.problems = space, problems
         self.drawn: deque[Any] = deque()
         self._memory: np.ndarray | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from nvidia.dali import fn, tfrecord, types
 
 from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.policy_node import Problems
 
 READER = "Reader"
 IMAGE_ENDINGS = "jpg;jpeg;png;webp;bmp;tif;tiff;ppm;JPEG;JPG;PNG"
@@ -23,7 +24,7 @@ LABEL_FEATURE = "image/class/label"
 def read_records(
     records: Records,
     scratch: Path,
-    problems: list[Exception],
+    problems: Problems,
     *,
     shuffle: bool,
     seed: int,
@@ -65,7 +66,7 @@ def read_records(
 class Numbers:
     """Reads labels, which WebDataset stores as decimal digits."""
 
-    def __init__(self, problems: list[Exception]) -> None:
+    def __init__(self, problems: Problems) -> None:
         self.problems = problems
 
     def __call__(self, texts: list[np.ndarray]) -> list[np.ndarray]:

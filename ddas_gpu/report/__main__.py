@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from ddas_gpu.errors import die_of_ctrl_c, exit_code_of
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
 import tyro
 
-from ddas_gpu.errors import sentence
 from ddas_gpu.report.writing import write_reports
 
 PROGRAM = "python -m ddas_gpu.report"
@@ -32,18 +36,19 @@ class Report:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = tyro.cli(Report, prog=PROGRAM, args=arguments)
-    try:
-        # `runs/*` also matches the comparison that an earlier call wrote.
-        runs = [path for path in options.runs if path.is_dir() or path.suffix != ".html"]
-        if not runs:
-            raise ValueError("give the folder of at least one run; see --help")
-        if options.out is not None and len(runs) < 2:
-            raise ValueError("--out names the comparison of several runs, but there is only one")
-        for path in write_reports(runs, options.out):
-            print(path)
-    except (ValueError, OSError) as error:
-        print(f"{PROGRAM}: {sentence(error)}", file=sys.stderr)
-        return 2
+    return exit_code_of(PROGRAM, lambda: write(options))
+
+
+def write(options: Report) -> int:
+    """Write the pages; return the exit code."""
+    # `runs/*` also matches the comparison that an earlier call wrote.
+    runs = [path for path in options.runs if path.is_dir() or path.suffix != ".html"]
+    if not runs:
+        raise ValueError("give the folder of at least one run; see --help")
+    if options.out is not None and len(runs) < 2:
+        raise ValueError("--out names the comparison of several runs, but there is only one")
+    for path in write_reports(runs, options.out):
+        print(path)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -87,8 +88,18 @@ def run_to_end(
             checkpoint()
             return received
     if folder.writes:
+        if have_changed(job, images):
+            print("the images were changed during the run: it cannot be repeated", file=sys.stderr)
         folder.write(job.final_files())
     return None
+
+
+def have_changed(job: Job, images: list[int]) -> bool:
+    """Return whether the images have other fingerprints than at the start, or are gone."""
+    try:
+        return job.fingerprints() != images
+    except OSError:
+        return True
 
 
 def _progress(job: Job, quiet: bool) -> Progress:

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddas_gpu.errors import die_of_ctrl_c
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
+
 from ddas_gpu.cli import parsing
 from ddas_gpu.cli.running import run_job, settings_of_run
 from ddas_gpu.cli.shell import exit_code, leave

@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -164,34 +165,37 @@ def test_ctrl_c_twice_stops_at_once(command, tmp_path, monkeypatch, capsys):
     assert checkpoint[command.noun]["steps"] == 4
 
 
-def interrupt(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
+def sent(number: int) -> Callable[..., None]:
+    """A function that gets a signal when it is called."""
+    return lambda *_, **__: os.kill(os.getpid(), number)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("place", ["report", "resume"])
-def test_ctrl_c_outside_the_steps_says_what_is_there(
-    command, whole, tmp_path, monkeypatch, capsys, place
+def test_signals_outside_the_steps_say_what_is_there(
+    command, whole, tmp_path, monkeypatch, capsys, place, number
 ):
     flags = (*command.tiny, "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
         if place == "report":
-            patch.setattr("ddas_gpu.report.writing.write_report", interrupt)
-            assert command(*flags) == 130
+            patch.setattr("ddas_gpu.report.writing.write_report", sent(number))
+            assert command(*flags) == 128 + number
         else:
             command.at_step(patch, 5, die)
             with pytest.raises(Killed):
                 command(*flags)
-            patch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
-            assert command("--resume", "--out", tmp_path / "run") == 130
+            patch.setattr("ddas_gpu.distributed.agreement.require_same_start", sent(number))
+            assert command("--resume", "--out", tmp_path / "run") == 128 + number
     again = f"stopped at once; go on with: {command.program} --resume --out {tmp_path / 'run'}"
     assert capsys.readouterr().err.splitlines()[-1] == again
     assert command("--resume", "--out", tmp_path / "run") == 0
     assert command.results(tmp_path / "run") == command.results(whole)
 
 
-def test_ctrl_c_before_there_is_a_folder(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ddas_gpu.distributed.agreement.require_same_start", interrupt)
-    assert command(*command.tiny, "--out", tmp_path / "run") == 130
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_before_there_is_a_folder(command, tmp_path, monkeypatch, capsys, number):
+    monkeypatch.setattr("ddas_gpu.distributed.agreement.require_same_start", sent(number))
+    assert command(*command.tiny, "--out", tmp_path / "run") == 128 + number
     assert capsys.readouterr().err.endswith("stopped before it began: nothing was changed\n")
     assert not list(tmp_path.iterdir())
 
@@ -249,6 +253,18 @@ def test_resume_refuses_other_images(command, tmp_path, capsys, monkeypatch):
         image.rename(image.with_name(f"other-{image.name}"))
     assert command("--resume", "--out", tmp_path / "run") == 2
     assert "other images" in capsys.readouterr().err
+
+
+def test_images_replaced_in_mid_run_are_noticed(tmp_path, capsys, monkeypatch):
+    root = train.write_images(tmp_path / "data")
+
+    def replace() -> None:
+        for image in root.rglob("*.png"):
+            Image.new("RGB", (90, 90), (1, 2, 3)).save(image)
+
+    train.at_step(monkeypatch, 4, replace)
+    assert train(*train.folder, "--root", root, "--out", tmp_path / "run") == 0
+    assert "the images were changed during the run" in capsys.readouterr().err
 
 
 MODEL = """

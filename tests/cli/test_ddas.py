@@ -65,12 +65,3 @@ def test_help_imports_only_what_it_needs():
 def test_as_a_module():
     done = subprocess.run([sys.executable, "-m", "ddas_gpu"], capture_output=True, text=True)
     assert done.returncode == 0 and "usage: ddas COMMAND" in done.stdout
-
-
-def test_ctrl_c_while_importing_is_no_traceback(monkeypatch, capsys):
-    def interrupted(_: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ddas_gpu.__main__.import_module", interrupted)
-    assert main(["search"]) == 130
-    assert capsys.readouterr().err == "stopped before it began: nothing was changed\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 from ddas_gpu.pipelines import dali_pipeline as dali
 from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
 from ddas_gpu.pipelines.batches import StepBatches
-from ddas_gpu.pipelines.dali_pipeline import default_threads, gpu_number
+from ddas_gpu.pipelines.dali_pipeline import gpu_number
 
 
 @pytest.fixture
@@ -99,8 +101,23 @@ def test_a_problem_in_the_policy_node_keeps_its_type_and_words(arrays, schedule)
 
     pipeline.feed.node.augment = fail
     for _ in range(2):  # and it stays broken
-        with pytest.raises(Odd, match="a lamp fell over"):
+        with pytest.raises(Odd, match="a lamp fell over") as raised:
             pipeline.run()
+        assert "in fail" in str(raised.value.__cause__)  # where it happened
+
+
+@pytest.mark.parametrize("runs", [1, 4])
+def test_a_pipeline_that_failed_is_released(arrays, schedule, runs):
+    """An exception that the graph keeps must not keep the pipeline: threads, buffers and all."""
+    pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu")
+    pipeline.feed.node.augment = int  # a TypeError
+    for _ in range(runs):
+        with pytest.raises(TypeError):
+            pipeline.run()
+    left = weakref.ref(pipeline)
+    del pipeline
+    gc.collect()  # pytest's own references to the exceptions
+    assert left() is None
 
 
 @pytest.mark.parametrize("way", ["pass", "raise SystemExit(0)", "os.kill(os.getpid(), 2)"])
@@ -136,12 +153,12 @@ def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(("cores", "ranks", "threads"), [(2, 1, 2), (64, 1, 8), (64, 16, 4)])
-def test_processes_of_one_machine_share_its_cores(monkeypatch, cores, ranks, threads):
+def test_processes_of_one_machine_share_its_cores(monkeypatch, arrays, cores, ranks, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores))
     as_rank(monkeypatch, 0, ranks)
-    assert default_threads() == threads
+    assert evaluation_pipeline(arrays, 4, "cpu").num_threads == threads
     as_rank(monkeypatch, 0, 2 * cores)
-    assert default_threads() == 1
+    assert evaluation_pipeline(arrays, 4, "cpu").num_threads == 1
 
 
 def test_workers_and_the_batch_size_reach_dali(folder: Path):

@@ -5,11 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from ddas_gpu import SearchSpace, augment
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.ops.box_policies import plan_boxes
-from ddas_gpu.pipelines.policy_node import BoxPolicyNode, DrawnPolicies, PolicyNode, as_one_array
+from ddas_gpu.pipelines.policy_node import (
+    BoxPolicyNode,
+    DrawnPolicies,
+    PolicyNode,
+    Problems,
+    as_one_array,
+)
 
 SPACE = SearchSpace.preset("cifar")
 
@@ -22,7 +29,7 @@ def make_order(count: int, seed: int) -> DrawnPolicies:
 
 def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
     generator = np.random.default_rng(0)
-    node = PolicyNode(SPACE, [])
+    node = PolicyNode(SPACE, Problems())
     together = generator.integers(0, 256, (5, 9, 8, 3), np.uint8)
     apart = [np.array(image) for image in generator.integers(0, 256, (4, 9, 8, 3), np.uint8)]
     mixed = [generator.integers(0, 256, (6 + i, 8, 3), np.uint8) for i in range(3)]
@@ -46,7 +53,7 @@ def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
     options = {"samples": samples}
     plans = plan_boxes(sizes, boxes, labels, policies, space, 9, **options)
     expected = augment_boxes(images, boxes, labels, policies, space, 9, **options)
-    node = BoxPolicyNode(space, [])
+    node = BoxPolicyNode(space, Problems())
     node.drawn.append(plans.steps)
     found = (node(images), plans.boxes, plans.labels)
     for mine, yours in zip(found, expected, strict=True):
@@ -89,8 +96,10 @@ def test_neighbouring_images_on_a_gpu_become_one_array():
 
 
 def test_a_problem_is_noted_and_the_images_are_left_alone():
-    node = PolicyNode(SPACE, [])
+    node = PolicyNode(SPACE, Problems())
     images = [np.zeros((4, 4, 3), np.uint8)]
     node.drawn.append(DrawnPolicies(np.array([[999, 0]]), 0, np.array([0])))
     assert node(images) is images
-    assert "policy index 999 is outside the space" in str(node.problems[0])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="policy index 999 is outside the space"):
+            node.problems.raise_first()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
+import select
 import signal
 import sys
-import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from ddas_gpu.errors import die_of_ctrl_c
 
 
 @dataclass(frozen=True)
@@ -19,50 +21,65 @@ class End:
     code: int  # negative: killed by that signal
     text: str
 
-    @property
-    def in_order(self) -> bool:
-        """Whether it ended well, or with one sentence."""
-        return self.code in (0, 2) and "Traceback" not in self.text
+    def require(self, *codes: int) -> End:
+        """Raise an AssertionError unless it ended like this, and without a traceback."""
+        assert self.code in codes and "Traceback" not in self.text, self
+        return self
+
+    def require_sentence(self, *words: str) -> End:
+        """Raise an AssertionError unless it was refused in one sentence with any of these words."""
+        self.require(2)
+        assert any(word in self.text for word in words), self
+        return self
 
 
 class Child:
-    """A function in a forked process, with its output in a file."""
+    """A function in a forked process, with its output in a file.
 
-    def __init__(self, work: Callable[[], int], log: Path, largest_file: int | None = None) -> None:
+    first: what to do before, in the child, such as to limit itself.
+    """
+
+    def __init__(
+        self, work: Callable[[], int], log: Path, first: Callable[[], object] | None = None
+    ) -> None:
         self.log = log
         self.id = os.fork()
         if self.id:
+            self._ended = os.pidfd_open(self.id)
             return
         code = 99
         try:
             output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            if largest_file is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+            # Not ignored, as in the background of a shell; then as the commands begin.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            die_of_ctrl_c()
+            if first is not None:
+                first()
             code = work()
         except BaseException as error:
-            import traceback
-
             traceback.print_exception(error)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
 
-    def kill(self, number: signal.Signals) -> None:
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.id, number)
 
-    def wait(self, seconds: float = 300) -> End:
+    def runs(self, seconds: float) -> bool:
+        """Wait at most so long; return whether it still runs."""
+        return not select.select([self._ended], [], [], seconds)[0]
+
+    def wait(self, seconds: float = 600) -> End:
         """Wait for the end; a child that hangs is an error."""
-        limit = time.monotonic() + seconds
-        while True:
-            done, status = os.waitpid(self.id, os.WNOHANG)
-            if done:
-                return End(os.waitstatus_to_exitcode(status), self.log.read_text(errors="replace"))
-            if time.monotonic() > limit:
-                os.kill(self.id, signal.SIGKILL)
-                os.waitpid(self.id, 0)
-                raise TimeoutError(f"a child hung: {self.log.read_text(errors='replace')}")
-            time.sleep(0.002)
+        hangs = self.runs(seconds)
+        if hangs:
+            self.kill()
+        _, status = os.waitpid(self.id, 0)
+        os.close(self._ended)
+        text = self.log.read_text(errors="replace")
+        if hangs:
+            raise TimeoutError(f"a child hung: {text}")
+        return End(os.waitstatus_to_exitcode(status), text)

@@ -111,7 +111,8 @@ def warp(images: Tensor, call: Call, matrix: Callable[[Tensor], Tensor]) -> Tens
 
     # align_corners=True would divide by the size less 1.
     size = (images.shape[2], images.shape[3])
-    return warp_affine(images, matrix(call.argument.flatten()), size, align_corners=False)
+    matrices = matrix(call.argument.flatten()).expand(len(images), 2, 3)  # kornia 0.7 needs B
+    return warp_affine(images, matrices, size, align_corners=False)
 
 
 def gather(images: Tensor, call: Call) -> Tensor:
