@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+
+from ddas_gpu.errors import die_of_ctrl_c, stoppable
+
+if __name__ == "__main__":
+    die_of_ctrl_c()  # before the imports that take time
 
 from ddas_gpu.cli import parsing
 from ddas_gpu.cli.running import StoppedAtOnce, settings_of_run, stopped
@@ -41,9 +45,10 @@ def parse(argv: list[str]) -> CompareSettings:
 def run(settings: CompareSettings) -> int:
     """Train and compare; return the exit code."""
     try:
-        found, folder, ended = run_all(settings)
+        with stoppable():
+            found, folder, ended = run_all(settings)
     except StoppedAtOnce as stop:
-        return stopped(PROGRAM, settings, signal.SIGINT, stop.folder, "at once")
+        return stopped(PROGRAM, settings, stop.number, stop.folder, "at once")
     if ended is not None and ended.received is not None:
         when = f"after step {ended.job.steps} of a training"
         return stopped(PROGRAM, settings, ended.received, folder, when)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -141,8 +142,8 @@ def run_all(
                 if ended is not None and ended.received is not None:
                     return None, folder.path, ended
             return write_pages(settings, folder.path), folder.path, None
-        except KeyboardInterrupt:
-            raise StoppedAtOnce(folder.path) from None
+        except KeyboardInterrupt as stop:
+            raise StoppedAtOnce(getattr(stop, "number", signal.SIGINT), folder.path) from None
         except Exception:
             if not any(folder.path.glob("*/*/config.json")):
                 _remove_empty(folder)

@@ -21,7 +21,7 @@ class DrawnPolicies(NamedTuple):
     samples: np.ndarray  # (B,)
 
 
-class Problems:
+class Problems(list[Exception]):
     """Errors inside a DALI graph, for the pipeline to raise.
 
     Functions in the graph must not raise: DALI keeps only the text of an exception, and has been
@@ -29,24 +29,18 @@ class Problems:
     holds this, and through DALI's C++ side the garbage collector does not see such a cycle.
     """
 
-    def __init__(self) -> None:
-        self._kept: list[Exception] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._kept)
-
     def append(self, problem: Exception) -> None:
         text = "".join(traceback.format_exception(problem))
         problem.__cause__, problem.__context__ = Inside(text), None
-        self._kept.append(problem.with_traceback(None))
+        super().append(problem.with_traceback(None))
 
     def raise_first(self) -> NoReturn:
         """Raise the first error, and keep its like for the next call."""
-        first = self._kept[0]
+        first = self[0]
         again = type(first).__new__(type(first), *first.args)
         again.__dict__.update(first.__dict__)
         again.__cause__ = first.__cause__
-        self._kept[0] = again
+        self[0] = again
         raise first
 
 

@@ -16,6 +16,7 @@ from ddas_gpu.cli.running import StoppedAtOnce, carry_out, stopped
 from ddas_gpu.cli.shell import prepare
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.errors import stoppable
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.writing import write_report
 from ddas_gpu.runs.run_folder import CONFIG, POLICY, SAMPLES, RunFolder
@@ -46,9 +47,10 @@ def run_repeats(program: str, settings: SearchSettings) -> int:
         found: list[Found] = []
         for seed in range(settings.run.seed, settings.run.seed + settings.run.repeats):
             try:
-                job, received = _search(of_seed(settings, folder.path, seed), space, device)
-            except StoppedAtOnce:
-                return stopped(program, settings, signal.SIGINT, folder.path, "at once")
+                with stoppable():
+                    job, received = _search(of_seed(settings, folder.path, seed), space, device)
+            except StoppedAtOnce as stop:
+                return stopped(program, settings, stop.number, folder.path, "at once")
             except BaseException:
                 if not any(folder.path.glob("seed-*")):  # refused before anything was searched
                     folder.discard()
