@@ -151,7 +151,7 @@ def test_the_verdict_leads_and_intervals_are_drawn(tmp_path: Path):
     page = page_of(with_verdict(tmp_path, Rotate="helps", Invert="hurts"))
     words = page.words().replace("\N{NARROW NO-BREAK SPACE}", " ")
     assert "Rotate helps; Invert hurts" in words and "How sure it is" in words
-    assert "20 % to 60 %" in words and "1,234" in words and "TrivialAugment" not in words
+    assert "20 % to 60 %" in words and "1,234" in words and "is a good choice" not in words
     labels = [svg["aria-label"] or "" for svg in page.all("svg")]
     assert any(label.startswith("Rotate: +0.50, from +0.20 to +0.80; helps") for label in labels)
 
