@@ -198,6 +198,8 @@ class PolicySchedule:
 
 def _check_verdict(verdict: dict[str, Any], space: SearchSpace) -> None:
     """Raise a ValueError for a verdict on other candidates than those of `space`."""
+    if "ops" in verdict and not {"candidates", "apply_probability"} <= verdict.keys():
+        raise ValueError("the verdict has ops, but no candidates or no apply_probability")
     for op, entry in verdict.get("ops", {}).items():
         check(entry, OP_VERDICT, f"verdict.ops.{op}")
     if "ops" in verdict and set(verdict["ops"]) != {candidate.op for candidate in space}:

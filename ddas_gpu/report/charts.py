@@ -259,7 +259,7 @@ def effect_chart(rows: Sequence[Effect], heads: tuple[str, str, str, str]) -> Ht
 
 def _effect_row(row: Effect, reach: float) -> Html:
     low, value, high = (50 + 50 * x / reach for x in (row.low, row.value, row.high))
-    side = {"helps": "up", "hurts": "down"}.get(row.verdict, "soft")
+    side = {"helps": "up", "hurts": "down"}.get(row.verdict.split()[0], "soft")
     label = f"{row.name}: {row.value:+.2f}, from {row.low:+.2f} to {row.high:+.2f}; {row.verdict}"
     svg = el(
         "svg",

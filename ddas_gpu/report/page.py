@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report import course_sections, policy_sections, tables
 from ddas_gpu.report.html import Html, document, el
 from ddas_gpu.report.next_steps import as_uniform, next_steps
@@ -26,7 +24,7 @@ from ddas_gpu.report.numbers import (
 from ddas_gpu.report.parts import section, settings_list, tiles
 from ddas_gpu.report.run import Run
 
-NAMED = 3  # ops in the headline
+NAMED = 4  # ops in each part of the headline
 
 
 def report_page(run: Run) -> str:
@@ -48,18 +46,24 @@ def report_page(run: Run) -> str:
 def headline(run: Run) -> str:
     """Return what can be told of the ops; without a verdict, which of them moved."""
     if "ops" in run.schedule.verdict:
-        return verdict_headline(run.schedule.verdict)
+        return verdict_headline(run.schedule)
     rose, sank = rose_and_sank(op_ratios(run.schedule.space, run.schedule.p_o[-1]))
     parts = [f"{in_words(rose)} rose"] * bool(rose) + [f"{in_words(sank)} sank"] * bool(sank)
     return "; ".join(parts) if parts else "No op moved far from uniform"
 
 
-def verdict_headline(verdict: Mapping[str, Any]) -> str:
+def verdict_headline(schedule: PolicySchedule) -> str:
     """Return the ops that help and hurt, those of the largest effect first."""
+    verdict = schedule.verdict
+
+    def strength(op: str) -> float:
+        rows = [r for c, r in zip(schedule.space, verdict["candidates"], strict=True) if c.op == op]
+        rows.append(verdict["ops"][op]["interval"])
+        return max((abs(value) for value, low, high in rows if low > 0 or high < 0), default=0.0)
 
     def named(word: str, verb: str) -> str:
-        found = {op: entry for op, entry in verdict["ops"].items() if entry["verdict"] == word}
-        names = sorted(found, key=lambda op: -abs(found[op]["interval"][0]))
+        found = [op for op, entry in verdict["ops"].items() if entry["verdict"] == word]
+        names = sorted(found, key=strength, reverse=True)
         more = [f"{len(names) - NAMED} more"] if len(names) > NAMED else []
         return f"{in_words(names[:NAMED] + more)} {verb if len(names) == 1 else verb[:-1]}"
 

@@ -46,7 +46,8 @@ def certainty(run: Run) -> Html | None:
         needed = entry["steps_needed"]
         remark = "–" if needed is None else f"{needed:,}"
         value, low, high = entry["interval"]
-        rows.append(Effect(op, value, low, high, entry["verdict"], remark))
+        word = entry["verdict"] + _deciding(run, op)
+        rows.append(Effect(op, value, low, high, word, remark))
     rows.sort(key=lambda row: -row.value)
     heads = ("op", "← hurts · helps →", "verdict", "steps needed")
     low, high = verdict["apply_probability"]
@@ -61,6 +62,17 @@ def certainty(run: Run) -> Html | None:
         el("p", share, class_="lead"),
         _seeds(run),
     )
+
+
+def _deciding(run: Run, op: str) -> str:
+    """Return the levels that decide the verdict on an op whose mean does not: " at 6, 10"."""
+    verdict, space = run.schedule.verdict, run.schedule.space
+    _, low, high = verdict["ops"][op]["interval"]
+    if low > 0 or high < 0 or verdict["ops"][op]["verdict"] not in ("helps", "hurts"):
+        return ""
+    rows = zip(space, verdict["candidates"], strict=True)
+    levels = [c.level for c, (_, low, high) in rows if c.op == op and (low > 0 or high < 0)]
+    return f" at {', '.join(f'{level:g}' for level in levels if level is not None)}"
 
 
 def _seeds(run: Run) -> Html | None:
