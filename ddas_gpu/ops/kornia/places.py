@@ -1,7 +1,7 @@
 """Ops that move pixels or cut them out.
 
 `nearest` gathers with the coefficients of the op table and returns Pillow's pixels. `bilinear`
-samples at the same positions with kornia; at its edges the image fades to black over one pixel, so
+samples at the same positions; at its edges the image fades to black over one pixel, so
 the result is continuous in the argument.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
 
 from ddas_gpu.ops.kornia.entries import BILINEAR, Call, moves
 
@@ -107,12 +108,16 @@ def warp(images: Tensor, call: Call, matrix: Callable[[Tensor], Tensor]) -> Tens
     """Transform the images; `matrix` maps the argument, (1,) or (B,), to (1 or B, 2, 3)."""
     if call.interpolation == "nearest":
         return gather(images, call)
-    from kornia.geometry.transform import warp_affine
-
+    # Not kornia's warp_affine: before 0.9 its shifts are W / (W - 1) times too long here.
     # align_corners=True would divide by the size less 1.
-    size = (images.shape[2], images.shape[3])
-    matrices = matrix(call.argument.flatten()).expand(len(images), 2, 3)  # kornia 0.7 needs B
-    return warp_affine(images, matrices, size, align_corners=False)
+    moved = matrix(call.argument.flatten()).expand(len(images), 2, 3)
+    moved = torch.cat([moved, moved.new_tensor([[[0, 0, 1]]]).expand(len(images), 1, 3)], 1)
+    height, width = images.shape[2:]
+    unit = moved.new_tensor([[2 / width, 0, 1 / width - 1], [0, 2 / height, 1 / height - 1]])
+    unit = torch.cat([unit, unit.new_tensor([[0, 0, 1]])])  # pixels to -1 … 1
+    back = unit @ torch.linalg.inv(moved) @ torch.linalg.inv(unit)
+    grid = affine_grid(back[:, :2], list(images.shape), align_corners=False)
+    return grid_sample(images, grid.to(images.dtype), align_corners=False)
 
 
 def gather(images: Tensor, call: Call) -> Tensor:
