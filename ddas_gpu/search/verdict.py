@@ -24,6 +24,7 @@ NAMED = 4
 HELPS, HURTS = "helps", "hurts"
 MIXED = "depends on its level"
 UNKNOWN = "cannot be told from uniform"
+PLURALS = {HELPS: "help", HURTS: "hurt", MIXED: "depend on their levels"}
 AS_UNIFORM = "no policy is told apart from uniform here"
 
 
@@ -230,12 +231,13 @@ def sentence(space: SearchSpace, content: dict[str, Any], seeds: int = 1) -> str
         return f"{AS_UNIFORM[0].upper()}{AS_UNIFORM[1:]} in {steps} steps{_nearest(content)}."
     parts, rest = [], 0
     levels = levels_of(space)
-    for word, verb in ((HELPS, "help"), (HURTS, "hurt"), (MIXED, "help or hurt by level")):
+    for word, plural in PLURALS.items():
         found = [op for op, entry in content["ops"].items() if entry["verdict"] == word]
         found.sort(key=lambda op: -_strength(content, levels[op], op))
         if found:
-            named = ", ".join([*found[:NAMED], "…"] if len(found) > NAMED else found)
-            parts.append(f"{named} {verb}{'s' if len(found) == 1 else ''}")
+            named = [*found[:NAMED], "others"] if len(found) > NAMED else found
+            joined = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+            parts.append(f"{joined} {word if len(found) == 1 else plural}")
         rest += len(found)
     others = len(content["ops"]) - rest
     tail = f"; the other {others} ops cannot be told from uniform" if others else ""
