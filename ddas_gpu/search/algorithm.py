@@ -392,16 +392,15 @@ class Search:
                     f"the run was started with another {name}: {state['identity'][name]}, not {own}"
                 )
         self.steps = state["steps"]
-        trials = [part.numpy() for part in state["trials"]]
-        if len(trials) == 2:  # before 0.2.0, without the last: as if all policies weighed the same
-            size = np.abs(trials[1]).sum(1)
-            trials.append(trials[1].mean(1) / np.where(size > 0, size, 1))
-        self.trials = [(p, r, float(moved)) for p, r, moved in zip(*trials, strict=True)]
+        policies, rewards, pulls = (
+            part.numpy() for part in state["trials"] or [torch.empty(0)] * 3
+        )
+        self.trials = list(zip(policies, rewards, pulls.tolist(), strict=True))
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])
-        direction = state.get("direction", {})  # not in checkpoints of before 0.2.0
-        self.direction = {name: part.to(self.device) for name, part in direction.items()}
+        direction = state["direction"].items()
+        self.direction = {name: part.to(self.device) for name, part in direction}
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
         self.memory = state["memory"]
 
