@@ -86,7 +86,8 @@ setup(
         "kornia>=0.7.3",
         "numpy>=1.24",
         "pillow>=10",
-        "torch>=2.4",
+        # 2.6 has torch.compiler.set_stance.
+        "torch>=2.6",
         "tqdm>=4.64",
         "tyro>=0.9.1",
     ],
