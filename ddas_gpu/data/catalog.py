@@ -188,11 +188,11 @@ declare(
         # Ours: minutes on two cores.
         training={
             **SCENES,
-            "epochs": 30,
+            "epochs": 12,
             "bad_files": "trust",
             "clip_grad_norm": 10.0,
             "test_batch_size": 50,
-            "evaluate_every": 5,
+            "evaluate_every": 4,
         },
         training_by_model={"retinanet-r": {"lr": 0.01}},
     )
