@@ -39,6 +39,7 @@ RESULTS = HERE / "evidence_scenes.jsonl"
 PAGE = HERE.parent / "docs" / "scenes.md"
 
 SAME = "same domain"
+IMAGES = {"train2017": 1500, "val2017": 250}  # half as many to train on as `--data scenes` has
 
 
 def dark(image: Image.Image) -> Image.Image:
@@ -66,7 +67,7 @@ def folder_of(domain: str) -> str:
 def write_domains(work: Path) -> None:
     source = work / folder_of(SAME)
     if not source.exists():
-        write_scenes(source)
+        write_scenes(source, images=IMAGES)
     for domain, change in DOMAINS.items():
         target = work / folder_of(domain)
         if change is None or target.exists():
@@ -133,18 +134,23 @@ def tested(out: Path, root: Path) -> dict[str, float]:
     return task.test(model, best["weights"], batches, source)
 
 
-def wanted(seeds: list[int]) -> Iterator[dict[str, Any]]:
-    """Yield what is to be run, the first seed of everything first."""
-    for seed in seeds:
+def wanted(seeds: list[int], searches: int) -> Iterator[dict[str, Any]]:
+    """Yield what is to be run, the first seed of everything first.
+
+    searches: how many seeds to search with; the trainings take the policies in turn.
+    """
+    for number, seed in enumerate(seeds):
         for policy in BASELINES:
             yield {"run": "train", "policy": policy, "domain": "", "seed": seed}
         for domain in DOMAINS:
-            yield {"run": "search", "policy": SEARCHED, "domain": domain, "seed": seed}
-            yield {"run": "train", "policy": SEARCHED, "domain": domain, "seed": seed}
+            job = {"policy": SEARCHED, "domain": domain, "seed": seed}
+            if number < searches:
+                yield {"run": "search", **job}
+            yield {"run": "train", **job, "search_seed": seeds[number % searches]}
 
 
-def needs(job: dict[str, Any]) -> list[dict[str, Any]]:
-    return [job | {"run": "search"}] if job["policy"] == SEARCHED else []
+def same_job(row: dict[str, Any], job: dict[str, Any]) -> bool:
+    return all(row[name] == job[name] for name in ("run", "policy", "domain", "seed"))
 
 
 def carry_out(
@@ -155,7 +161,7 @@ def carry_out(
         return search(work, domain, seed, search_flags)
     if job["policy"] != SEARCHED:
         return train(work, job["policy"], job["policy"], seed, list(DOMAINS), train_flags)
-    policy = str(work / f"search-{folder_of(domain)}-{seed}")
+    policy = str(work / f"search-{folder_of(domain)}-{job['search_seed']}")
     return train(work, f"searched-{folder_of(domain)}", policy, seed, [domain], train_flags)
 
 
@@ -224,8 +230,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, help="folder for images and runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--searches", type=int, help="search with the first so many seeds only")
     # Parts of the work, to run them side by side:
     parser.add_argument("--only", choices=("search", "train"))
+    parser.add_argument("--policies", nargs="+", default=[*BASELINES, SEARCHED])
     parser.add_argument("--domains", nargs="+", default=["", *DOMAINS], help='"": the baselines')
     parser.add_argument("--search-flags", default="", help="further flags of the searches")
     parser.add_argument("--train-flags", default="", help="further flags of the trainings")
@@ -235,14 +243,12 @@ def main() -> None:
     if chosen.work:
         write_domains(chosen.work)
         flags = chosen.search_flags.split(), chosen.train_flags.split()
-        for job in wanted(chosen.seeds):
-            done = [{name: row[name] for name in job} for row in results(chosen.results)]
-            if job in done or chosen.only not in (None, job["run"]):
+        for job in wanted(chosen.seeds, chosen.searches or len(chosen.seeds)):
+            if chosen.only not in (None, job["run"]) or job["policy"] not in chosen.policies:
                 continue
-            if job["domain"] not in chosen.domains:
+            done = results(chosen.results)
+            if job["domain"] not in chosen.domains or any(same_job(row, job) for row in done):
                 continue
-            if job["run"] == "train" and not all(need in done for need in needs(job)):
-                continue  # with --only train: the search is not finished
             line = json.dumps(job | carry_out(job, chosen.work, *flags))
             with chosen.results.open("a") as file:
                 file.write(f"{line}\n")
