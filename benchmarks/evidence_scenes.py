@@ -122,16 +122,16 @@ def train(
 
 
 def tested(out: Path, root: Path) -> dict[str, float]:
-    """Test the weights of a training, which are those of its last epoch, on another val2017."""
-    best = torch.load(out / "best.pt", weights_only=True)
-    settings = preset("scenes").replace(root=root, model=best["model"])
+    """Test the weights after the last epoch of a training on another val2017."""
+    last = torch.load(out / "last.pt", weights_only=True)
+    settings = preset("scenes").replace(root=root, model=last["model"])
     task = open_task(settings)
     _, source = task.training_sets()
     feed = task.model_feed(source, training=False)
     order = Order(len(source), settings.training.test_batch_size, shuffle=False)
-    model = build(best["model"], len(source.class_names))
+    model = build(last["model"], len(source.class_names))
     batches = EvaluationBatches(feed, order, "cpu", 1)
-    return task.test(model, best["weights"], batches, source)
+    return task.test(model, last["weights"], batches, source)
 
 
 def wanted(seeds: list[int], searches: int) -> Iterator[dict[str, Any]]:

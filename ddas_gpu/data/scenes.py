@@ -52,7 +52,10 @@ class ScenesReader:
     def training_images(
         self, root: Path | None, test_root: Path | None, size: int
     ) -> tuple[Coco, Coco]:
-        return CocoReader().training_images(_written(root), _written(test_root or root), size)
+        folder = _written(root)
+        if test_root is not None and not test_root.is_dir():
+            raise ValueError(f"there is no folder {test_root} with test images")
+        return CocoReader().training_images(folder, test_root, size)
 
 
 @dataclass(frozen=True)

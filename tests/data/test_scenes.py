@@ -18,6 +18,8 @@ from ddas_gpu.data import scenes
 from ddas_gpu.data.catalog import find_data
 from ddas_gpu.data.coco import open_coco
 from ddas_gpu.data.scenes import draw_background, draw_scene, draw_scenes, write_scenes
+from ddas_gpu.search.settings import preset
+from ddas_gpu.tasks.task import open_task
 
 PIXELS = "d036794eb0254e81"  # of the first three training images
 FEW = {"train2017": 6, "val2017": 3}
@@ -155,6 +157,16 @@ def test_a_root_is_filled_if_it_is_empty_and_read_if_it_is_not(cache, tmp_path):
         READER.search_images(root, 96)
     (root / scenes.FACTS).unlink()  # now they are a user's own images
     assert len(READER.search_images(root, 96)) == 6
+
+
+def test_a_target_domain_must_be_there(cache, tmp_path):
+    """A mistyped folder is not filled with scenes."""
+    with pytest.raises(ValueError, match="there is no folder .*nowhere"):
+        READER.training_images(None, tmp_path / "nowhere", 96)
+    settings = preset("scenes").replace(val_root=tmp_path / "nowhere", train_images=2, val_images=2)
+    with pytest.raises(ValueError, match="--val-root: there is no folder .*nowhere"):
+        open_task(settings).search_sets()
+    assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.usefixtures("one_thread")
