@@ -187,7 +187,7 @@ def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None
     for op in dict.fromkeys(candidate.op for candidate in space):
         found = find_any(op)
         if found.reach is not Reach.IMAGE and not has_boxes:
-            raise ValueError(f"{where}: {op} needs boxes, which --data coco has")
+            raise ValueError(f"{where}: {op} needs boxes, which --data coco and scenes have")
         moves = found.matrix is not None
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(
@@ -260,6 +260,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ops": (*PLAIN, "Rotate90", "Posterize", *GEOMETRIC, *TONES),
         "levels": (2,),
         "depth": 1,
+    },
+    # Few levels, that a short search tries each often, and more ops that blur.
+    "scenes": {
+        "ops": ("Invert", "Blur", "Smooth", *DETECTION),
+        "levels": (2, 8),
+        "scale": PixelScale(translate=25, cutout=20),
+        "fill": 128,
     },
     "digits": {"ops": CLASSIFICATION, "levels": (4, 8), "scale": PixelScale(translate=8)},
 }

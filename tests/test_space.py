@@ -30,7 +30,14 @@ def test_cifar_is_the_space_of_the_released_policies():
 
 @pytest.mark.parametrize(
     ("name", "size", "depth"),
-    [("svhn", 52, 2), ("imagenet", 32, 2), ("coco", 68, 2), ("sanity", 19, 1), ("digits", None, 2)],
+    [
+        ("svhn", 52, 2),
+        ("imagenet", 32, 2),
+        ("coco", 68, 2),
+        ("sanity", 19, 1),
+        ("digits", None, 2),
+        ("scenes", 50, 2),
+    ],
 )
 def test_presets(name, size, depth):
     space = SearchSpace.preset(name)
@@ -130,7 +137,7 @@ def test_every_preset_uses_declared_ops_only():
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_for_one_kind_of_data_or_both(name):
     space = SearchSpace.preset(name)
-    with_boxes = name.startswith("coco")
+    with_boxes = name in ("coco", "coco-sanity", "scenes")
     check_space(space, with_boxes, name)
     with pytest.raises(ValueError, match=f"^{name}: "):
         check_space(space, not with_boxes, name)

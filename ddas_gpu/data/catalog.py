@@ -13,6 +13,7 @@ from ddas_gpu.data.cifar import CifarReader
 from ddas_gpu.data.coco import CocoReader
 from ddas_gpu.data.digits import DigitsReader
 from ddas_gpu.data.folder import FolderReader
+from ddas_gpu.data.scenes import ScenesReader
 from ddas_gpu.data.svhn import SvhnReader
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.space import PRESETS, SearchSpace
@@ -153,6 +154,47 @@ declare(
         },
         # Ours: a minute on two cores.
         training={"epochs": 30},
+    )
+)
+
+SCENES: Values = {
+    "image_size": 96,
+    "model": "retinanet-small",
+    "anchor_scale": 2.0,  # 16 to 50 pixels at strides 8 and 16, where the digits are
+    "batch_size": 8,
+    "lr": 0.02,
+    "weight_decay": 1e-4,
+}
+
+declare(
+    DataSpec(
+        name="scenes",
+        task="detection",
+        reader=ScenesReader(),
+        space=SizedSpace("scenes", 96),
+        sanity_space=SizedSpace("coco-sanity", 480),
+        from_files=True,
+        # Ours: minutes on two cores. Rates with which α can reach any value in so few steps.
+        search={
+            **SCENES,
+            "train_images": 200,
+            "val_images": 400,
+            "epochs": 15,
+            "val_batch_size": 16,
+            "policies": 4,
+            "lr_ops": 0.02,
+            "lr_apply": 0.02,
+        },
+        # Ours: minutes on two cores.
+        training={
+            **SCENES,
+            "epochs": 12,
+            "bad_files": "trust",
+            "clip_grad_norm": 10.0,
+            "test_batch_size": 50,
+            "evaluate_every": 4,
+        },
+        training_by_model={"retinanet-r": {"lr": 0.01}},
     )
 )
 

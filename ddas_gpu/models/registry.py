@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ddas_gpu.models.resnet import DEPTHS, ResNet
-from ddas_gpu.models.retinanet import RetinaNet
+from ddas_gpu.models.retinanet import RetinaNet, SmallRetinaNet
 from ddas_gpu.models.shake_shake import ShakeShake
 from ddas_gpu.models.small import SmallResNet
 from ddas_gpu.models.wide_resnet import WideResNet
@@ -54,6 +54,7 @@ FAMILIES = (
         lambda n, depth, width: ShakeShake(depth, width, n),
         "shake-shake-26-2x96d",
     ),
+    Family("retinanet-small", DETECTION, SmallRetinaNet, "retinanet-small"),
     Family(
         r"retinanet-r(\d+)",
         DETECTION,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ddas_gpu.models.initialisation import he_initialise
 from ddas_gpu.models.resnet import DEPTHS, ResNet
+from ddas_gpu.models.small import SmallBlock
 
 # Nine anchors at every position of five feature maps.
 STRIDES = (8, 16, 32, 64, 128)  # pixels between the positions of P3 … P7
@@ -80,13 +84,26 @@ class FeaturePyramid(nn.Module):
 
 
 class Head(nn.Module):
-    """A head shared by all levels: (N, C, H, W) -> (N, H·W·PER_PLACE, outputs)."""
+    """A head shared by all levels: (N, C, H, W) -> (N, H·W·PER_PLACE, outputs).
 
-    def __init__(self, channels: int, outputs: int, bias: float = 0.0):
+    normalised: with a group norm after every convolution, so that it learns from scratch.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        outputs: int,
+        bias: float = 0.0,
+        convolutions: int = CONVOLUTIONS,
+        normalised: bool = False,
+    ):
         super().__init__()
         self.outputs = outputs
         self.tower = nn.ModuleList(
-            nn.Conv2d(channels, channels, 3, padding=1) for _ in range(CONVOLUTIONS)
+            _normalised_convolution(channels)
+            if normalised
+            else nn.Conv2d(channels, channels, 3, padding=1)
+            for _ in range(convolutions)
         )
         self.last = nn.Conv2d(channels, PER_PLACE * outputs, 3, padding=1)
         for module in self.modules():
@@ -101,25 +118,83 @@ class Head(nn.Module):
         return self.last(x).movedim(1, -1).reshape(x.shape[0], -1, self.outputs)
 
 
-class RetinaNet(nn.Module):
+def _normalised_convolution(channels: int) -> nn.Sequential:
+    convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(convolution.weight)
+    return nn.Sequential(convolution, nn.GroupNorm(channels // 8, channels))
+
+
+class Detector(nn.Module):
     """Images (N, 3, H, W) -> {"logits": (N, A, classes), "deltas": (N, A, 4)}.
 
     A is the number of anchors of `anchors_for(H, W)`. Logits are one binary classifier per class,
     without a background class; deltas are those of `detection.boxes.encode`.
+
+    backbone: has `features`, whose last three maps have the strides 8, 16 and 32.
     """
 
-    def __init__(self, depth: int, num_classes: int, channels: int = 256):
+    backbone: ResNet | SmallBackbone
+
+    def __init__(
+        self,
+        backbone: ResNet | SmallBackbone,
+        widths: tuple[int, int, int],
+        num_classes: int,
+        channels: int,
+        **head: Any,
+    ):
         super().__init__()
-        self.backbone = ResNet(depth, num_classes=1)
-        del self.backbone.classifier  # it would get no gradient
-        expansion = DEPTHS[depth][0].expansion
-        self.pyramid = FeaturePyramid((128 * expansion, 256 * expansion, 512 * expansion), channels)
-        self.classes = Head(channels, num_classes, bias=-math.log((1 - PRIOR) / PRIOR))
-        self.boxes = Head(channels, 4)
+        self.backbone = backbone
+        self.pyramid = FeaturePyramid(widths, channels)
+        expecting_nothing = -math.log((1 - PRIOR) / PRIOR)
+        self.classes = Head(channels, num_classes, expecting_nothing, **head)
+        self.boxes = Head(channels, 4, **head)
 
     def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        maps = self.pyramid(self.backbone.features(images)[1:])
+        maps = self.pyramid(self.backbone.features(images)[-3:])
         return {
             "logits": torch.cat([self.classes(x) for x in maps], 1),
             "deltas": torch.cat([self.boxes(x) for x in maps], 1),
         }
+
+
+class RetinaNet(Detector):
+    """The detector on a ResNet of this depth."""
+
+    def __init__(self, depth: int, num_classes: int, channels: int = 256):
+        backbone = ResNet(depth, num_classes=1)
+        del backbone.classifier  # it would get no gradient
+        expansion = DEPTHS[depth][0].expansion
+        widths = (128 * expansion, 256 * expansion, 512 * expansion)
+        super().__init__(backbone, widths, num_classes, channels)
+
+
+class SmallBackbone(nn.Module):
+    """Narrow residual blocks, which halve the image five times."""
+
+    def __init__(self, widths: tuple[int, int, int, int, int]):
+        super().__init__()
+        self.stem = nn.Conv2d(3, widths[0], 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(widths[0])
+        self.blocks = nn.ModuleList(
+            SmallBlock(before, width, stride=2) for before, width in pairwise(widths)
+        )
+        he_initialise(self)
+
+    def features(self, images: torch.Tensor) -> list[torch.Tensor]:
+        x, outputs = F.relu(self.norm(self.stem(images))), []
+        for block in self.blocks:
+            x = block(x)
+            outputs.append(x)
+        return outputs
+
+
+class SmallRetinaNet(Detector):
+    """RetinaNet with few and narrow layers, to learn from scratch within minutes on a CPU."""
+
+    def __init__(self, num_classes: int, channels: int = 48):
+        widths = (16, 32, 48, 64, 96)
+        backbone = SmallBackbone(widths)
+        super().__init__(
+            backbone, widths[2:], num_classes, channels, convolutions=2, normalised=True
+        )

@@ -64,6 +64,9 @@ class Detection(Task):
             raise ValueError(
                 "--sanity-check rotates images by 90°: they must be square, --resize square"
             )
+        if data.val_root is not None and not data.val_root.is_dir():
+            # Scenes would be written to it.
+            raise ValueError(f"--val-root: there is no folder {data.val_root}")
         source = self._open(data.root)
         other = None if data.val_root is None else self._open(data.val_root)
         sizes = self.fit_sizes(len(source), None if other is None else len(other))
@@ -81,7 +84,9 @@ class Detection(Task):
 
     def _found(self, images: int, sets: dict[str, Coco]) -> Found:
         classes = len(next(iter(sets.values())).class_names)
-        return Found(f"{self.spec.name} in {self.root_of(self.data.root)}", images, classes, sets)
+        root = self.root_of(self.data.root)
+        where = f" in {root}" if root else ""
+        return Found(f"{self.spec.name}{where}", images, classes, sets)
 
     def _open(self, root: Path | None) -> Coco:
         source = self.spec.reader.search_images(self.root_of(root), self.data.image_size)

@@ -26,6 +26,7 @@ def test_as_many_parameters_as_published(name, classes):
 
 def test_the_small_model_is_small():
     assert 20_000 <= sum(p.numel() for p in build("small", 10).parameters()) <= 80_000
+    assert sum(p.numel() for p in build("retinanet-small", 10).parameters()) <= 600_000
 
 
 @pytest.mark.parametrize("name", ["small", "wrn-10-1", "resnet-18", "shake-shake-8-2x8d"])

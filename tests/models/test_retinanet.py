@@ -21,6 +21,7 @@ from ddas_gpu.models.retinanet import (
     PRIOR,
     STRIDES,
     RetinaNet,
+    SmallRetinaNet,
     anchors_for,
     level_shapes,
 )
@@ -36,9 +37,10 @@ def test_size_is_that_of_the_published_detectors(depth, millions):
     assert round(count / 1e6, 1) == millions
 
 
+@pytest.mark.parametrize("model", [RetinaNet(18, 7, channels=8), SmallRetinaNet(7)])
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (40, 72), (33, 97)])
-def test_predictions_are_one_for_each_anchor(height, width):
-    model = RetinaNet(18, num_classes=7, channels=8).eval()
+def test_predictions_are_one_for_each_anchor(model, height, width):
+    model.eval()
     with torch.no_grad():
         predictions = model(torch.randn(2, 3, height, width))
     count = len(anchors_for(height, width))
@@ -46,9 +48,9 @@ def test_predictions_are_one_for_each_anchor(height, width):
     assert predictions["deltas"].shape == (2, count, 4)
 
 
-def test_an_untrained_network_expects_nothing():
+@pytest.mark.parametrize("model", [RetinaNet(18, 7, channels=8), SmallRetinaNet(7)])
+def test_an_untrained_network_expects_nothing(model):
     """The focal loss needs this start, or the background drowns the first steps."""
-    model = RetinaNet(18, num_classes=7, channels=8)
     with torch.no_grad():
         scores = model(torch.randn(2, 3, 64, 64))["logits"].sigmoid()
     assert math.isclose(scores.mean().item(), PRIOR, rel_tol=0.1)
