@@ -39,7 +39,7 @@ def define_labels(feed: LabelFeed, gpu: bool, reader: dict[str, Any]) -> tuple[A
         images = images.gpu() if gpu else images
     else:
         if isinstance(feed.source, ImageFiles):
-            encoded, labels = fn.io.file.read(given["paths"]), given.get("labels")
+            encoded, labels = read_files(given["paths"]), given.get("labels")
         else:
             encoded, labels = read_records(feed.source, problems=feed.problems, **reader)
         if feed.training:
@@ -67,7 +67,7 @@ def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
     The graph touches pixels only: boxes come from the host as they are in the end.
     """
     given = given_by_host(feed)
-    encoded = fn.io.file.read(given["paths"])
+    encoded = read_files(given["paths"])
     encoded = fn.python_function(
         encoded,
         fn.peek_image_shape(encoded, adjust_orientation=False),
@@ -121,6 +121,11 @@ def under_policy(images: Any, feed: Feed, gpu: bool) -> Any:
         output_layouts="HWC",
         device="gpu" if gpu else "cpu",
     )
+
+
+def read_files(paths: Any) -> Any:
+    """Read, do not map: a mapped file that is truncated meanwhile ends the process (SIGBUS)."""
+    return fn.io.file.read(paths, dont_use_mmap=True)
 
 
 def decode(encoded: Any, gpu: bool, **options: Any) -> Any:

@@ -100,7 +100,7 @@ def test_while_scanning(tmp_path, monkeypatch, capsys, number):
     monkeypatch.setattr("ddas_gpu.data.scanning.find_problem", find_problem)
     monkeypatch.setattr("ddas_gpu.data.scanning.BadImage", sent(number))
     assert scan.main([str(tmp_path), "--threads", "1"]) == 128 + number
-    assert capsys.readouterr().err == "stopped\n"
+    assert capsys.readouterr().err.endswith("stopped\n")
     assert len(calls) < 400
 
 
