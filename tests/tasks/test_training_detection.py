@@ -266,7 +266,7 @@ def test_policies_of_the_other_task(root, capsys, tmp_path, whole):
     told = refused(capsys, tmp_path, *flags)
     assert "p.json: " in told and "moves pixels away from their boxes" in told
     told = refused(capsys, tmp_path, "--data", "digits", "--policy", whole, "--image-size", 64)
-    assert "needs boxes, which --data coco has" in told
+    assert "needs boxes, which --data coco and scenes have" in told
 
 
 BROKEN = {
