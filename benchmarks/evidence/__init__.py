@@ -1,0 +1,9 @@
+"""What the search is worth: searched policies beside the peers, in recorded, seeded runs.
+
+protocol   sizes, seeds, domains and peers, fixed before the first run
+images     the data sets, and the target domains made of them
+cells      trainings and searches through the public commands; one line each in results.jsonl
+numbers    means, standard errors and paired differences of the recorded lines
+pictures   the SVGs and the PNG of the page
+page       docs/evidence.md and the table of the README, from the recorded lines
+"""

@@ -1,0 +1,147 @@
+"""The order of the runs: seed by seed, so that a stopped benchmark leaves balanced tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddas_gpu import SearchSpace
+
+from .cells import Bench, any_search, search, shared_transform, train, uniform_like
+from .images import Missing, parts
+from .protocol import (
+    DATA,
+    FINDING_CELLS,
+    FINDING_SEEDS,
+    FIXED,
+    PAPER,
+    POLICIES,
+    ROTATE90,
+    SAME,
+    SHARED,
+    Data,
+)
+
+STAGES = ("peers", "searched", "findings")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Some runs that belong together."""
+
+    name: str
+    stage: str
+    run: Callable[[Bench], None]
+
+
+def jobs() -> Iterator[Job]:
+    """Yield all jobs in their order."""
+    for seed in range(max(data.seeds for data in DATA.values())):
+        for data in DATA.values():
+            if seed < data.seeds:
+                yield from data_jobs(data, seed)
+        if seed < FINDING_SEEDS:
+            yield from finding_jobs(seed)
+
+
+def data_jobs(data: Data, seed: int) -> Iterator[Job]:
+    for peer in SHARED:
+        yield Job(f"{data.name}/{seed}/{peer}", "peers", peer_run(data, seed, peer))
+    for domain in data.domains:
+        yield Job(f"{data.name}/{seed}/{domain}", "searched", searched_run(data, seed, domain))
+
+
+def peer_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
+    def run(bench: Bench) -> None:
+        transform = shared_transform(data, peer)
+        train(bench, data, seed, peer, SHARED[peer], data.domains, transform)
+
+    return run
+
+
+def searched_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    def run(bench: Bench) -> None:
+        policy = search(bench, data, seed, domain, "searched")
+        for name, file in (("searched", policy), ("uniform-searched", uniform_like(policy))):
+            train(bench, data, seed, name, ("--policy", str(file)), [domain], data.base)
+
+    return run
+
+
+def finding_jobs(seed: int) -> Iterator[Job]:
+    yield Job(f"rotate90/{seed}", "findings", lambda bench: rotate90(bench, seed))
+    for cell in FINDING_CELLS:
+        data, domain = DATA[cell[0]], cell[1]
+        name = f"{data.name}/{seed}/{domain}"
+        yield Job(f"{name}/fixed", "findings", ablation_run(data, seed, domain))
+        for policies in POLICIES:
+            yield Job(f"{name}/L{policies}", "findings", policies_run(data, seed, domain, policies))
+    yield Job(f"paper/{seed}", "findings", lambda bench: paper_search(bench, seed))
+
+
+def rotate90(bench: Bench, seed: int) -> None:
+    """Search with the validation images rotated by 90°, and with the same space as they are."""
+    any_search(bench, "digits", seed, "rotate90", "check", [*ROTATE90, "--sanity-check", "rotate90"])
+    space = bench.work / "sanity.json"
+    SearchSpace.preset("sanity").save(space)
+    control = ["--space", str(space), "--apply-probability", "0.75"]
+    any_search(bench, "digits", seed, "rotate90", "control", [*ROTATE90, *control])
+
+
+def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    """Train with p_tp fixed, and with the policy of the last epoch from the first on."""
+
+    def run(bench: Bench) -> None:
+        policy = str(search(bench, data, seed, domain, "searched"))
+        for value in FIXED:
+            flags = ("--policy", policy, "--fixed-apply-probability", str(value))
+            train(bench, data, seed, f"fixed-{value}", flags, [domain], data.base)
+        flags = ("--policy", policy, "--static", "last")
+        train(bench, data, seed, "static", flags, [domain], data.base)
+
+    return run
+
+
+def policies_run(data: Data, seed: int, domain: str, count: int) -> Callable[[Bench], None]:
+    def run(bench: Bench) -> None:
+        name = f"policies-{count}"
+        policy = search(bench, data, seed, domain, name, ("--policies", str(count)))
+        train(bench, data, seed, name, ("--policy", str(policy)), [domain], data.base)
+
+    return run
+
+
+def paper_search(bench: Bench, seed: int) -> None:
+    """Search on CIFAR-10 with the paper's settings, on a small network and fewer images."""
+    parts(DATA["cifar10"], seed)  # raises `Missing`
+    any_search(bench, "cifar10", seed, SAME, "paper", PAPER)
+
+
+def run_all(
+    bench: Bench, stages: tuple[str, ...] = STAGES, only: str = "", seconds: float = float("inf")
+) -> None:
+    """Run what is not recorded yet; begin nothing new after `seconds`."""
+    end = time.monotonic() + seconds
+    missing = set()
+    for job in jobs():
+        if job.stage not in stages or not job.name.startswith(only):
+            continue
+        if time.monotonic() > end:
+            print(f"time is over before {job.name}", file=sys.stderr)
+            return
+        with bench.claimed(job.name) as mine:
+            if mine:
+                try:
+                    job.run(bench)
+                except Missing as reason:
+                    missing.add(str(reason))
+    for reason in sorted(missing):
+        print(f"skipped: {reason}", file=sys.stderr)
+
+
+def fresh_bench(work: Path, results: Path) -> Bench:
+    work.mkdir(parents=True, exist_ok=True)
+    return Bench(work.resolve(), results)

@@ -1,0 +1,130 @@
+"""The protocol: written before the first run, and not changed after it.
+
+A seed draws the training, validation and test images, which are disjoint, and the network. All
+peers of a seed see the same images, so that differences between them are paired. Training images
+are as they are; validation and test images come from the domain. The search sees the validation
+images, RandAugment's level is chosen on them, and nothing is chosen on the test images. The last
+epoch is tested, never the best one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SAME = "same"  # the domain of images as they are
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set, the sizes of its parts and how a network is trained on it."""
+
+    name: str
+    size: int  # pixels per side
+    train: int
+    validation: int
+    test: int
+    seeds: int
+    domains: tuple[str, ...]
+    standard: tuple[str, ...]  # flags of the standard transform
+    policies_on_standard: bool  # whether policies come after the standard transform, or alone
+    epochs: int
+    search_epochs: int
+
+    @property
+    def base(self) -> tuple[str, ...]:
+        """Flags of what the policies are applied after."""
+        return self.standard if self.policies_on_standard else UNTOUCHED
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(domain for domain in self.domains if domain != SAME)
+
+
+UNTOUCHED = ("--padding", "0", "--no-flip")
+DATA = {
+    data.name: data
+    for data in (
+        Data(
+            "digits",
+            size=16,
+            train=300,
+            validation=500,
+            test=997,
+            seeds=5,
+            domains=(
+                "rotated",
+                "shifted",
+                "smaller",
+                "dark",
+                "bright",
+                "blurred",
+                "posterised",
+                "inverted",
+                SAME,
+            ),
+            standard=("--padding", "2", "--no-flip"),
+            policies_on_standard=False,
+            epochs=80,
+            search_epochs=40,
+        ),
+        Data(
+            "cifar10",
+            size=32,
+            train=500,
+            validation=1000,
+            test=2000,
+            seeds=3,
+            domains=("colour-cast", "rotated", "dark", "blurred", SAME),
+            standard=("--padding", "4", "--flip"),
+            policies_on_standard=True,
+            epochs=40,
+            search_epochs=20,
+        ),
+        Data(
+            "fashion-mnist",
+            size=28,
+            train=300,
+            validation=1000,
+            test=2000,
+            seeds=3,
+            domains=(SAME,),
+            standard=("--padding", "2", "--flip"),
+            policies_on_standard=True,
+            epochs=60,
+            search_epochs=30,
+        ),
+    )
+}
+
+# Flags of every training and of every search. The rest of the search is the preset of
+# `--data folder`.
+BOTH = ("--data", "folder", "--crop", "pad", "--model", "small", "--device", "cpu")
+TRAINING = ("--batch-size", "32", "--lr", "0.05")
+SEARCH = ("--batch-size", "32", "--lr", "0.05", "--val-batch-size", "128")
+
+LEVELS = (5, 9, 14)  # of RandAugment; 14 is the largest of the search space
+# Peers whose training does not depend on the domain: one training is tested in all of them.
+SHARED: dict[str, tuple[str, ...]] = {
+    "none": ("--policy", "none"),
+    "standard": ("--policy", "none"),
+    "uniform": ("--policy", "uniform"),
+    **{
+        f"randaugment-{level}": ("--policy", "randaugment", "--randaugment-level", str(level))
+        for level in LEVELS
+    },
+    "trivialaugment": ("--policy", "trivialaugment"),
+    "trivialaugment-wide": ("--policy", "trivialaugment-wide"),
+    "released": ("--policy", "released:cifar10"),
+}
+
+# The paper's findings, all with these seeds.
+FINDING_SEEDS = 3
+FIXED = (0.2, 0.4, 0.6, 0.8, 1.0)  # p_tp, with the ops of the search
+POLICIES = (3, 7, 11)  # policies per step (L̂)
+FINDING_CELLS = (("digits", "rotated"), ("digits", "inverted"))
+# Settings of the paper, for p_tp over the epochs: 20 epochs, three policies per step.
+PAPER = (
+    *("--data", "cifar10", "--device", "cpu", "--model", "small"),
+    *("--train-images", "1000", "--val-images", "1000", "--epochs", "20"),
+)
+ROTATE90 = ("--data", "digits", "--device", "cpu")
