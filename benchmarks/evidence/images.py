@@ -57,7 +57,7 @@ def levels(offset: float, *factors: float) -> Callable[..., Image.Image]:
 
 
 def blur(image: Image.Image, random: np.random.Generator) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(1.5 if image.width < 32 else 1.0))
+    return image.filter(ImageFilter.GaussianBlur(1.5))
 
 
 DOMAINS: dict[str, tuple[Callable[..., Image.Image], str]] = {
@@ -66,7 +66,7 @@ DOMAINS: dict[str, tuple[Callable[..., Image.Image], str]] = {
     "smaller": (shrink, "0.5 to 0.8 of the size"),
     "dark": (levels(10, 0.2), "dark, low contrast: 10 + 0.2 × level"),
     "bright": (levels(130, 0.45), "bright: 130 + 0.45 × level"),
-    "blurred": (blur, "Gaussian blur, radius 1.5 (CIFAR-10: 1.0)"),
+    "blurred": (blur, "Gaussian blur, radius 1.5"),
     "posterised": (lambda image, _: ImageOps.posterize(image, 1), "posterised to 1 bit"),
     "inverted": (lambda image, _: ImageOps.invert(image), "inverted"),
     "colour-cast": (levels(0, 1.1, 0.8, 0.5), "lamplight: red × 1.1, green × 0.8, blue × 0.5"),
@@ -107,7 +107,9 @@ def _cifar(size: int) -> tuple[Pool, Pool]:
     pools = []
     for source in sets:
         images = getattr(source, "images", None)
-        pools.append((source.files if images is None else images, source.labels, source.class_names))
+        pools.append(
+            (source.files if images is None else images, source.labels, source.class_names)
+        )
     return pools[0], pools[1]
 
 
@@ -119,11 +121,14 @@ def _pools(name: str, size: int) -> tuple[Pool, Pool | None]:
     return POOLS[name](size)
 
 
-def _decoded(image: np.ndarray | Path) -> Image.Image:
+def _decoded(image: np.ndarray | Path, size: int) -> Image.Image:
     if isinstance(image, Path):
         with Image.open(image) as file:
-            return file.convert("RGB")
-    return Image.fromarray(image).convert("RGB")
+            read = file.convert("RGB")
+    else:
+        read = Image.fromarray(image).convert("RGB")
+    # Averages of whole squares of pixels; nothing where the size is that of the images.
+    return read.resize((size, size), Image.Resampling.BOX)
 
 
 def parts(data: Data, seed: int) -> dict[str, tuple[Pool, np.ndarray]]:
@@ -152,7 +157,7 @@ def folder_of(work: Path, data: Data, seed: int, part: str, domain: str = SAME) 
     for name in names:
         (unfinished / name).mkdir(parents=True)
     for place in chosen:
-        image = change(_decoded(images[place]), random)
+        image = change(_decoded(images[place], data.size), random)
         image.save(unfinished / names[labels[place]] / f"{place:05}.png")
     try:
         unfinished.rename(folder)

@@ -19,6 +19,7 @@ from .protocol import (
     FIXED,
     PAPER,
     POLICIES,
+    POLICY_CELL,
     ROTATE90,
     SAME,
     SHARED,
@@ -77,14 +78,18 @@ def finding_jobs(seed: int) -> Iterator[Job]:
         data, domain = DATA[cell[0]], cell[1]
         name = f"{data.name}/{seed}/{domain}"
         yield Job(f"{name}/fixed", "findings", ablation_run(data, seed, domain))
-        for policies in POLICIES:
-            yield Job(f"{name}/L{policies}", "findings", policies_run(data, seed, domain, policies))
+    data, domain = DATA[POLICY_CELL[0]], POLICY_CELL[1]
+    for count in POLICIES:
+        name = f"{data.name}/{seed}/{domain}/L{count}"
+        yield Job(name, "findings", policies_run(data, seed, domain, count))
     yield Job(f"paper/{seed}", "findings", lambda bench: paper_search(bench, seed))
 
 
 def rotate90(bench: Bench, seed: int) -> None:
     """Search with the validation images rotated by 90°, and with the same space as they are."""
-    any_search(bench, "digits", seed, "rotate90", "check", [*ROTATE90, "--sanity-check", "rotate90"])
+    any_search(
+        bench, "digits", seed, "rotate90", "check", [*ROTATE90, "--sanity-check", "rotate90"]
+    )
     space = bench.work / "sanity.json"
     SearchSpace.preset("sanity").save(space)
     control = ["--space", str(space), "--apply-probability", "0.75"]
