@@ -26,10 +26,8 @@ from ddas_gpu.models import build
 from ddas_gpu.search.__main__ import main as search_command
 from ddas_gpu.train.__main__ import main as train_command
 
-from .images import Missing, folder_of
+from .images import folder_of
 from .protocol import BOTH, SEARCH, TRAINING, UNTOUCHED, Data
-
-TOP = 8  # candidates of a search that are recorded
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def key_of(line: dict[str, Any]) -> tuple[str, str, str, str, int]:
 
 
 def shown(line: dict[str, Any]) -> str:
-    found = line.get("accuracy", line.get("top"))
+    found = line["accuracy"] if "accuracy" in line else list(line.get("ops", ()))[:3]
     return f"{time.strftime('%H:%M:%S')} {' '.join(map(str, key_of(line)))}: {found}"
 
 
@@ -125,7 +123,7 @@ def train(
         *("--root", str(folder_of(bench.work, data, seed, "train"))),
         *("--test-root", str(folder_of(bench.work, data, seed, "test", domains[0]))),
         *("--image-size", str(data.size), "--epochs", str(data.epochs), "--seed", str(seed)),
-        *("--evaluate-every", str(10**6)),  # best.pt is then the last epoch's
+        *("--evaluate-every", str(data.epochs)),
         *transform,
         *policy,
         *bench.training,
@@ -154,9 +152,9 @@ def train(
 
 def trained(run: Path) -> torch.nn.Module:
     """Return the network of a training, ready to test."""
-    best = torch.load(run / "best.pt", weights_only=True)
-    network = build(best["model"], len(best["class_names"]))
-    network.load_state_dict(best["weights"])
+    last = torch.load(run / "last.pt", weights_only=True)
+    network = build(last["model"], len(last["class_names"]))
+    network.load_state_dict(last["weights"])
     return network.eval()
 
 
@@ -219,7 +217,7 @@ def any_search(
                 "name": name,
                 "seed": seed,
                 "p_tp": [round(float(value), 4) for value in schedule.p_tp],
-                "top": top(schedule.space, schedule.p_o[-1]),
+                "ops": times_uniform(schedule.space, schedule.p_o[-1]),
                 **seconds,
             }
         )
@@ -233,10 +231,10 @@ def policy_of(bench: Bench, data: str, seed: int, domain: str, name: str) -> Pat
     return folder / f"{data}-{seed}-{domain}-{name}.json"
 
 
-def top(space: SearchSpace, p_o: np.ndarray) -> list[tuple[str, float]]:
-    """Return the most likely candidates, and how many times more likely than uniform."""
-    order = np.argsort(-p_o, kind="stable")[:TOP]
-    return [(str(space[int(i)]), round(float(p_o[i]) * len(space), 2)) for i in order]
+def times_uniform(space: SearchSpace, p_o: np.ndarray) -> dict[str, float]:
+    """Return how many times more likely than uniform each candidate is, the most likely first."""
+    order = np.argsort(-p_o, kind="stable")
+    return {str(space[int(i)]): round(float(p_o[i]) * len(space), 3) for i in order}
 
 
 def uniform_like(policy: Path) -> Path:
@@ -251,6 +249,3 @@ def uniform_like(policy: Path) -> Path:
 def shared_transform(data: Data, peer: str) -> tuple[str, ...]:
     """Return the flags of the standard transform under a peer."""
     return {"none": UNTOUCHED, "standard": data.standard}.get(peer, data.base)
-
-
-__all__ = ["Bench", "Missing", "any_search", "search", "train", "uniform_like"]

@@ -121,7 +121,7 @@ def _pools(name: str, size: int) -> tuple[Pool, Pool | None]:
     return POOLS[name](size)
 
 
-def _decoded(image: np.ndarray | Path, size: int) -> Image.Image:
+def decoded(image: np.ndarray | Path, size: int) -> Image.Image:
     if isinstance(image, Path):
         with Image.open(image) as file:
             read = file.convert("RGB")
@@ -157,7 +157,7 @@ def folder_of(work: Path, data: Data, seed: int, part: str, domain: str = SAME) 
     for name in names:
         (unfinished / name).mkdir(parents=True)
     for place in chosen:
-        image = change(_decoded(images[place], data.size), random)
+        image = change(decoded(images[place], data.size), random)
         image.save(unfinished / names[labels[place]] / f"{place:05}.png")
     try:
         unfinished.rename(folder)

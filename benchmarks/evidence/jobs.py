@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddas_gpu import SearchSpace
+from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu.train.policies import RELEASED_NAMES, find_released
 
 from .cells import Bench, any_search, search, shared_transform, train, uniform_like
 from .images import Missing, parts
@@ -83,6 +84,8 @@ def finding_jobs(seed: int) -> Iterator[Job]:
         name = f"{data.name}/{seed}/{domain}/L{count}"
         yield Job(name, "findings", policies_run(data, seed, domain, count))
     yield Job(f"paper/{seed}", "findings", lambda bench: paper_search(bench, seed))
+    if seed == 0:
+        yield Job("released", "findings", released_curves)
 
 
 def rotate90(bench: Bench, seed: int) -> None:
@@ -123,6 +126,20 @@ def paper_search(bench: Bench, seed: int) -> None:
     """Search on CIFAR-10 with the paper's settings, on a small network and fewer images."""
     parts(DATA["cifar10"], seed)  # raises `Missing`
     any_search(bench, "cifar10", seed, SAME, "paper", PAPER)
+
+
+def released_curves(bench: Bench) -> None:
+    """Record p_tp of the policies that the authors published, where they are at hand."""
+    for name in RELEASED_NAMES:
+        if bench.has("search", name, SAME, "released", 0):
+            continue
+        try:
+            schedule = PolicySchedule.from_released(find_released(name, None))
+        except ValueError as reason:
+            raise Missing(str(reason)) from None
+        p_tp = [round(float(value), 4) for value in schedule.p_tp]
+        line = {"kind": "search", "data": name, "domain": SAME, "name": "released", "seed": 0}
+        bench.record({**line, "p_tp": p_tp})
 
 
 def run_all(
