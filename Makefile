@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: search test bench docs lint torture sanitize
+.PHONY: search test bench evidence docs lint torture sanitize
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -18,6 +18,10 @@ test: .venv/.installed-test .venv/.installed-beside
 
 bench: .venv/.installed-bench
 	$(BIN)/python -m pytest benchmarks --results benchmarks/RESULTS.md $(ARGS)
+
+# Hours on two cores; goes on where it was stopped. ARGS=render only writes the page.
+evidence: .venv/.installed-search
+	$(BIN)/python -m benchmarks.evidence $(ARGS)
 
 # Warnings, such as a link to nowhere, are errors.
 docs: .venv/.installed-docs

@@ -2,8 +2,10 @@
 
 protocol   sizes, seeds, domains and peers, fixed before the first run
 images     the data sets, and the target domains made of them
+jobs       the order of the runs
 cells      trainings and searches through the public commands; one line each in results.jsonl
 numbers    means, standard errors and paired differences of the recorded lines
-pictures   the SVGs and the PNG of the page
+tables     the page's tables, in Markdown
+pictures   its SVGs
 page       docs/evidence.md and the table of the README, from the recorded lines
 """

@@ -27,6 +27,7 @@ from ddas_gpu.search.__main__ import main as search_command
 from ddas_gpu.train.__main__ import main as train_command
 
 from .images import folder_of
+from .numbers import key_of, read_lines
 from .protocol import BOTH, SEARCH, TRAINING, UNTOUCHED, Data
 
 
@@ -64,17 +65,6 @@ class Bench:
                 yield False
                 return
             yield True
-
-
-def read_lines(results: Path) -> list[dict[str, Any]]:
-    """Return what was recorded."""
-    if not results.is_file():
-        return []
-    return [json.loads(line) for line in results.read_text("utf-8").splitlines() if line]
-
-
-def key_of(line: dict[str, Any]) -> tuple[str, str, str, str, int]:
-    return (line["kind"], line["data"], line["domain"], line["name"], line["seed"])
 
 
 def shown(line: dict[str, Any]) -> str:

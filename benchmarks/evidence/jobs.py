@@ -58,6 +58,8 @@ def data_jobs(data: Data, seed: int) -> Iterator[Job]:
 
 def peer_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
     def run(bench: Bench) -> None:
+        if peer == "released":
+            released("cifar10")
         transform = shared_transform(data, peer)
         train(bench, data, seed, peer, SHARED[peer], data.domains, transform)
 
@@ -128,16 +130,20 @@ def paper_search(bench: Bench, seed: int) -> None:
     any_search(bench, "cifar10", seed, SAME, "paper", PAPER)
 
 
+def released(name: str) -> PolicySchedule:
+    """Return a policy that the authors published, where it is at hand."""
+    try:
+        return PolicySchedule.from_released(find_released(name, None))
+    except ValueError as reason:
+        raise Missing(str(reason)) from None
+
+
 def released_curves(bench: Bench) -> None:
     """Record p_tp of the policies that the authors published, where they are at hand."""
     for name in RELEASED_NAMES:
         if bench.has("search", name, SAME, "released", 0):
             continue
-        try:
-            schedule = PolicySchedule.from_released(find_released(name, None))
-        except ValueError as reason:
-            raise Missing(str(reason)) from None
-        p_tp = [round(float(value), 4) for value in schedule.p_tp]
+        p_tp = [round(float(value), 4) for value in released(name).p_tp]
         line = {"kind": "search", "data": name, "domain": SAME, "name": "released", "seed": 0}
         bench.record({**line, "p_tp": p_tp})
 

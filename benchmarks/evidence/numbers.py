@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -25,6 +27,18 @@ PEERS = {
     "released": "released CIFAR-10 policy",
 }
 SEARCHED = "searched"
+
+
+def read_lines(results: Path) -> list[Line]:
+    """Return what was recorded."""
+    if not results.is_file():
+        return []
+    return [json.loads(line) for line in results.read_text("utf-8").splitlines() if line]
+
+
+def key_of(line: Line) -> tuple[str, str, str, str, int]:
+    """Return what a run is known by."""
+    return (line["kind"], line["data"], line["domain"], line["name"], line["seed"])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from .images import DOMAINS, decoded, parts
 from .numbers import PEERS, SEARCHED, Standing, estimate
-from .protocol import DATA
+from .protocol import DATA, SAME
 
 COLOURS = {
     "none": "#999999",
@@ -76,10 +76,17 @@ def samples(domain: str) -> list[Image.Image]:
     return [change(decoded(images[place], size), random) for place in chosen[:SAMPLES]]
 
 
+def draw_samples(drawing: Drawing, domain: str, label: str, middle: float) -> None:
+    drawing.text(10, middle + 4, label)
+    for place, image in enumerate(samples(domain)):
+        drawing.image(90 + place * (SIDE + 2), int(middle - SIDE / 2), SIDE, image)
+
+
 def accuracies(standings: Sequence[Standing], path: Path, with_samples: bool) -> None:
     """Draw the accuracy of every peer with its standard error, a row per domain."""
     left = 95 + (SAMPLES * (SIDE + 2) + 15 if with_samples else 0)
-    width, top, row = left + 430, 62, 44
+    width, row = left + 430, 44
+    top = 62 + (row if with_samples else 0)
     height = top + row * len(standings) + 28
     drawing = Drawing(width, height)
     names = [name for name in COLOURS if any(name in s.scores for s in standings)]
@@ -97,12 +104,14 @@ def accuracies(standings: Sequence[Standing], path: Path, with_samples: bool) ->
         x = across(tick)
         drawing.line([(x, top), (x, height - 26)], "#e4e4e4")
         drawing.text(x, height - 10, f"{tick} %" if tick == low else str(tick), "middle")
+    if with_samples:
+        draw_samples(drawing, SAME, "training", top - row / 2)
     for number, standing in enumerate(standings):
         middle = top + row * number + row / 2
-        drawing.text(10, middle + 4, standing.domain)
         if with_samples:
-            for place, image in enumerate(samples(standing.domain)):
-                drawing.image(90 + place * (SIDE + 2), int(middle - SIDE / 2), SIDE, image)
+            draw_samples(drawing, standing.domain, standing.domain, middle)
+        else:
+            drawing.text(10, middle + 4, standing.domain)
         for place, name in enumerate(names):
             if name not in standing.scores:
                 continue
@@ -121,7 +130,7 @@ Curve = tuple[str, str, Sequence[float]]  # label, colour, values
 
 def curves(given: Sequence[Curve], path: Path, across: str, up: str) -> None:
     """Draw curves over the epochs, each over the whole width."""
-    width, height, left, top = 640, 330, 46, 18
+    width, height, left, top = 640, 340, 46, 28
     right, bottom = width - 190, height - 40
     drawing = Drawing(width, height)
     highest = max(max(values) for _, _, values in given)
