@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu import PolicySchedule
 from ddas_gpu.train.policies import RELEASED_NAMES, find_released
 
 from .cells import Bench, any_search, search, shared_transform, train, uniform_like
@@ -77,26 +78,24 @@ def searched_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
 
 def finding_jobs(seed: int) -> Iterator[Job]:
     yield Job(f"rotate90/{seed}", "findings", lambda bench: rotate90(bench, seed))
-    for cell in FINDING_CELLS:
-        data, domain = DATA[cell[0]], cell[1]
-        name = f"{data.name}/{seed}/{domain}"
-        yield Job(f"{name}/fixed", "findings", ablation_run(data, seed, domain))
-    data, domain = DATA[POLICY_CELL[0]], POLICY_CELL[1]
-    for count in POLICIES:
-        name = f"{data.name}/{seed}/{domain}/L{count}"
-        yield Job(name, "findings", policies_run(data, seed, domain, count))
     yield Job(f"paper/{seed}", "findings", lambda bench: paper_search(bench, seed))
     if seed == 0:
         yield Job("released", "findings", released_curves)
+    for name, domain in FINDING_CELLS:
+        run = ablation_run(DATA[name], seed, domain)
+        yield Job(f"{name}/{seed}/{domain}/fixed", "findings", run)
+    name, domain = POLICY_CELL
+    for count in POLICIES:
+        run = policies_run(DATA[name], seed, domain, count)
+        yield Job(f"{name}/{seed}/{domain}/L{count}", "findings", run)
 
 
 def rotate90(bench: Bench, seed: int) -> None:
     """Search with the validation images rotated by 90°, and with the same space as they are."""
-    any_search(
-        bench, "digits", seed, "rotate90", "check", [*ROTATE90, "--sanity-check", "rotate90"]
-    )
+    arguments = [*ROTATE90, "--sanity-check", "rotate90"]
+    policy = any_search(bench, "digits", seed, "rotate90", "check", arguments)
     space = bench.work / "sanity.json"
-    SearchSpace.preset("sanity").save(space)
+    space.write_text(json.dumps(PolicySchedule.load(policy).space.to_json()))
     control = ["--space", str(space), "--apply-probability", "0.75"]
     any_search(bench, "digits", seed, "rotate90", "control", [*ROTATE90, *control])
 
