@@ -91,7 +91,7 @@ def _fashion(size: int) -> tuple[Pool, Pool]:
             content = gzip.decompress((found[0] / f"{part}-{kind}-ubyte.gz").read_bytes())
             return np.frombuffer(content, np.uint8, offset=header)
 
-        grey = numbers("images-idx3", 16).reshape(-1, size, size)
+        grey = numbers("images-idx3", 16).reshape(-1, 28, 28)
         return list(grey), numbers("labels-idx1", 8).astype(int), FASHION_CLASSES
 
     return read("train"), read("t10k")

@@ -18,7 +18,11 @@ from .numbers import (
 )
 from .protocol import DATA, LEVELS, SAME, Data
 
-TITLES = {"digits": "digits", "cifar10": "CIFAR-10 at 16 px", "fashion-mnist": "Fashion-MNIST"}
+TITLES = {
+    "digits": "digits",
+    "cifar10": "CIFAR-10 at 16 px",
+    "fashion-mnist": "Fashion-MNIST at 16 px",
+}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
