@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .images import DOMAINS
-from .numbers import PEERS, SEARCHED, Line, Standing, estimate, read_lines, standing
+from .numbers import PEERS, SEARCHED, Line, Standing, read_lines, standing
 from .pictures import COLOURS, Curve, accuracies, curves
 from .protocol import DATA, FINDING_CELLS, FIXED, POLICIES, POLICY_CELL, SAME
 from .tables import (
     TITLES,
     accuracy_table,
-    best_in_bold,
     cost_table,
     count_of,
     found_table,
@@ -22,6 +21,7 @@ from .tables import (
     protocol,
     ptp_sentence,
     rotate90_table,
+    row_of,
     searches,
     standing_table,
     table,
@@ -29,7 +29,7 @@ from .tables import (
 )
 
 README_ROWS = ("rotated", "shifted", "dark", "blurred", "inverted", "smaller")
-README_PEERS = ("none", "uniform", "randaugment", "trivialaugment-wide")
+README_PEERS = ("none", "uniform", "randaugment", "trivialaugment", "trivialaugment-wide")
 HERE = Path(__file__).resolve().parent
 INTRODUCTION = (HERE / "introduction.md").read_text("utf-8").strip()
 SAME_TEXT = (
@@ -145,11 +145,10 @@ def domain_list() -> str:
 
 def readme_table(lines: Sequence[Line]) -> str:
     found = [p for d in README_ROWS if (p := standing(lines, "digits", d)) is not None]
-    head = ["the camera sees digits that are", *(PEERS[n].split(",")[0] for n in README_PEERS)]
+    head = ["the camera sees digits", *(PEERS[n] for n in README_PEERS)]
     rows = []
     for place in found:
-        scores = {name: place.scores[name] for name in (*README_PEERS, SEARCHED)}
-        cells = best_in_bold({n: estimate(list(v.values())) for n, v in scores.items()})
+        cells = row_of(place)  # bold is the best of all peers, here or on the page
         rows.append([DOMAINS[place.domain][1], *(cells[n] for n in (*README_PEERS, SEARCHED))])
     return table([*head, "searched"], rows)
 

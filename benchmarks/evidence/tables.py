@@ -69,17 +69,20 @@ def standing_table(standings: Sequence[Standing]) -> str:
 
 
 def count_of(standings: Sequence[Standing]) -> str:
-    """Count the goals of the target domains, in a sentence."""
-    first = [place for place in standings if place.first]
-    behind = [place for place in standings if place.behind]
-    clear = sum(place.clearly_first for place in standings)
-    text = (
-        f"The searched policy is first in {len(first)} of {len(standings)} target domains, in "
-        f"{clear} of them by more than one standard error of the paired difference; it is more "
-        f"than one standard error behind the best peer in {len(behind)}"
-    )
-    names = ", ".join(f"{TITLES[place.data]} {place.domain}" for place in behind)
-    return f"{text} ({names})." if behind else f"{text}."
+    """Count where the searched policy is first, and where it is behind, in a sentence per data."""
+    sentences = []
+    for data, title in TITLES.items():
+        found = [place for place in standings if place.data == data]
+        if not found:
+            continue
+        first, clear = (sum(getattr(p, key) for p in found) for key in ("first", "clearly_first"))
+        behind = [place.domain for place in found if place.behind]
+        text = f"On {title} the searched policy is first in {first} of {len(found)} target domains"
+        if first:
+            text += f", in {clear} by more than one standard error of the paired difference"
+        text += f"; it is more than one standard error behind the best peer in {len(behind)}"
+        sentences.append(f"{text} ({', '.join(behind)})." if behind else f"{text}.")
+    return " ".join(sentences)
 
 
 def goals(targets: Sequence[Standing], same: Sequence[Standing]) -> str:
@@ -90,9 +93,9 @@ def goals(targets: Sequence[Standing], same: Sequence[Standing]) -> str:
         never = not any(place.behind for place in targets)
         lines += [
             count_of(targets),
-            f"The goal of three quarters first is {'reached' if enough else 'not reached'}; the "
-            "goal never to be more than one standard error behind is "
-            f"{'reached' if never else 'not reached'}.",
+            f"Over all {len(targets)} the goal of three quarters first is "
+            f"{'reached' if enough else 'not reached'}; the goal never to be more than one "
+            f"standard error behind is {'reached' if never else 'not reached'}.",
         ]
     if same:
         worse = [TITLES[place.data] for place in same if place.worse_than_uniform]
