@@ -19,6 +19,8 @@ from .protocol import (
     FINDING_CELLS,
     FINDING_SEEDS,
     FIXED,
+    LONGER,
+    LONGER_CELLS,
     PAPER,
     POLICIES,
     POLICY_CELL,
@@ -88,6 +90,9 @@ def finding_jobs(seed: int) -> Iterator[Job]:
     for count in POLICIES:
         run = policies_run(DATA[name], seed, domain, count)
         yield Job(f"{name}/{seed}/{domain}/L{count}", "findings", run)
+    for name, domain in LONGER_CELLS:
+        run = longer_run(DATA[name], seed, domain)
+        yield Job(f"{name}/{seed}/{domain}/longer", "findings", run)
 
 
 def rotate90(bench: Bench, seed: int) -> None:
@@ -115,9 +120,21 @@ def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
 
 
 def policies_run(data: Data, seed: int, domain: str, count: int) -> Callable[[Bench], None]:
+    return variant_run(data, seed, domain, f"policies-{count}", ("--policies", str(count)))
+
+
+def longer_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    epochs = LONGER * data.search_epochs
+    return variant_run(data, seed, domain, "longer", ("--epochs", str(epochs)))
+
+
+def variant_run(
+    data: Data, seed: int, domain: str, name: str, flags: tuple[str, ...]
+) -> Callable[[Bench], None]:
+    """Search with other settings, and train under what is found."""
+
     def run(bench: Bench) -> None:
-        name = f"policies-{count}"
-        policy = search(bench, data, seed, domain, name, ("--policies", str(count)))
+        policy = search(bench, data, seed, domain, name, flags)
         train(bench, data, seed, name, ("--policy", str(policy)), [domain], data.base)
 
     return run

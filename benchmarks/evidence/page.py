@@ -9,7 +9,7 @@ from pathlib import Path
 from .images import DOMAINS
 from .numbers import PEERS, SEARCHED, Line, Standing, read_lines, standing
 from .pictures import COLOURS, Curve, accuracies, curves
-from .protocol import DATA, FINDING_CELLS, FIXED, POLICIES, POLICY_CELL, SAME
+from .protocol import DATA, FINDING_CELLS, FIXED, LONGER, LONGER_CELLS, POLICIES, POLICY_CELL, SAME
 from .tables import (
     TITLES,
     accuracy_table,
@@ -46,6 +46,9 @@ LEVEL_TEXT = (
 ROTATE_TEXT = (
     "One op per policy, on the digits. With the validation images rotated by 90° the search must "
     "find Rotate90; with the validation images as they are it must not."
+)
+LONGER_TEXT = (
+    "Added when the tables above were known: are more steps what the searches on CIFAR-10 lack?"
 )
 FIXED_TEXT = (
     "The ops are those of the search; p_tp is held at one value in all epochs of the training."
@@ -134,6 +137,13 @@ def findings(lines: Sequence[Line], folder: Path) -> list[str]:
     counts = variants_table(lines, [POLICY_CELL], {f"policies-{c}": f"L̂ = {c}" for c in POLICIES})
     if counts:
         parts.append(f"### Policies per step (L̂)\n\n{counts}")
+    names = {
+        "longer": f"search with {LONGER} × the steps",
+        "trivialaugment-wide": PEERS["trivialaugment-wide"],
+    }
+    if any(searches(lines, *cell, "longer") for cell in LONGER_CELLS):
+        longer = variants_table(lines, LONGER_CELLS, names)
+        parts.append(f"### A longer search on CIFAR-10\n\n{LONGER_TEXT}\n\n{longer}")
     return parts
 
 

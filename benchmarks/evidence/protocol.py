@@ -126,6 +126,9 @@ FIXED = (0.2, 0.4, 0.6, 0.8, 1.0)  # p_tp, with the ops of the search
 POLICIES = (3, 7, 11)  # policies per step (L̂)
 FINDING_CELLS = (("digits", "rotated"), ("digits", "dark"))
 POLICY_CELL = ("digits", "rotated")
+# Added when the tables were known: do searches with more steps find more where they found little?
+LONGER = 4  # times the epochs
+LONGER_CELLS = (("cifar10", "rotated"), ("cifar10", "blurred"))
 # Settings of the paper, for p_tp over the epochs: 20 epochs, three policies per step.
 PAPER = (
     *("--data", "cifar10", "--device", "cpu", "--model", "small"),
