@@ -27,6 +27,7 @@ from .protocol import (
     ROTATE90,
     SAME,
     SHARED,
+    STATIC_CELLS,
     Data,
 )
 
@@ -50,6 +51,9 @@ def jobs() -> Iterator[Job]:
                 yield from data_jobs(data, seed)
         if seed < FINDING_SEEDS:
             yield from finding_jobs(seed)
+        for name, domain in STATIC_CELLS:
+            run = static_run(DATA[name], seed, domain)
+            yield Job(f"static/{name}/{seed}/{domain}", "findings", run)
 
 
 def data_jobs(data: Data, seed: int) -> Iterator[Job]:
@@ -106,13 +110,22 @@ def rotate90(bench: Bench, seed: int) -> None:
 
 
 def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
-    """Train with p_tp fixed, and with the policy of the last epoch from the first on."""
+    """Train with p_tp fixed."""
 
     def run(bench: Bench) -> None:
         policy = str(search(bench, data, seed, domain, "searched"))
         for value in FIXED:
             flags = ("--policy", policy, "--fixed-apply-probability", str(value))
             train(bench, data, seed, f"fixed-{value}", flags, [domain], data.base)
+
+    return run
+
+
+def static_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    """Train with the policy of the last epoch from the first on."""
+
+    def run(bench: Bench) -> None:
+        policy = str(search(bench, data, seed, domain, "searched"))
         flags = ("--policy", policy, "--static", "last")
         train(bench, data, seed, "static", flags, [domain], data.base)
 

@@ -9,7 +9,17 @@ from pathlib import Path
 from .images import DOMAINS
 from .numbers import PEERS, SEARCHED, Line, Standing, read_lines, standing
 from .pictures import COLOURS, Curve, accuracies, curves
-from .protocol import DATA, FINDING_CELLS, FIXED, LONGER, LONGER_CELLS, POLICIES, POLICY_CELL, SAME
+from .protocol import (
+    DATA,
+    FINDING_CELLS,
+    FIXED,
+    LONGER,
+    LONGER_CELLS,
+    POLICIES,
+    POLICY_CELL,
+    SAME,
+    STATIC_CELLS,
+)
 from .tables import (
     TITLES,
     accuracy_table,
@@ -49,6 +59,10 @@ ROTATE_TEXT = (
 )
 LONGER_TEXT = (
     "Added when the tables above were known: are more steps what the searches on CIFAR-10 lack?"
+)
+STATIC_TEXT = (
+    "The policy of the search's last epoch in all epochs of the training (`--static last`). Run in "
+    "two domains as planned, and in the others when the tables above were known."
 )
 FIXED_TEXT = (
     "The ops are those of the search; p_tp is held at one value in all epochs of the training."
@@ -131,9 +145,9 @@ def findings(lines: Sequence[Line], folder: Path) -> list[str]:
     )
     if fixed:
         parts.append(f"### p_tp fixed and learned\n\n{FIXED_TEXT}\n\n{fixed}")
-    static = variants_table(lines, FINDING_CELLS, {"static": "last epoch's policy throughout"})
+    static = variants_table(lines, STATIC_CELLS, {"static": "last epoch's policy throughout"})
     if static:
-        parts.append(f"### The schedule, or its last epoch\n\n{static}")
+        parts.append(f"### The schedule, or its last epoch\n\n{STATIC_TEXT}\n\n{static}")
     counts = variants_table(lines, [POLICY_CELL], {f"policies-{c}": f"L̂ = {c}" for c in POLICIES})
     if counts:
         parts.append(f"### Policies per step (L̂)\n\n{counts}")

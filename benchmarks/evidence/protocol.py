@@ -129,6 +129,8 @@ POLICY_CELL = ("digits", "rotated")
 # Added when the tables were known: do searches with more steps find more where they found little?
 LONGER = 4  # times the epochs
 LONGER_CELLS = (("cifar10", "rotated"), ("cifar10", "blurred"))
+# Added then, too: the last epoch's policy in every domain of the digits, with all seeds.
+STATIC_CELLS = tuple(("digits", domain) for domain in DATA["digits"].domains)
 # Settings of the paper, for p_tp over the epochs: 20 epochs, three policies per step.
 PAPER = (
     *("--data", "cifar10", "--device", "cpu", "--model", "small"),
