@@ -1,4 +1,9 @@
-"""The protocol: written before the first run, and not changed after it.
+"""The protocol.
+
+Domains, peers, seeds and trainings were written before the first run, the settings of the searches
+before the first search, when the peers on the digits were known. Changed after runs: Fashion-MNIST
+from 28 to 16 pixels, before any search on it (9 trainings were discarded); `LONGER` and
+`STATIC_CELLS` were added when the tables were known.
 
 A seed draws the training, validation and test images, which are disjoint, and the network. All
 peers of a seed see the same images, so that differences between them are paired. Training images
