@@ -36,6 +36,11 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+def signal_of(stop: KeyboardInterrupt) -> int:
+    """Return the number of the signal; outside `stoppable` it is Ctrl-C's."""
+    return stop.number if isinstance(stop, Stopped) else signal.SIGINT
+
+
 def die_of_ctrl_c() -> None:
     """Let Ctrl-C end this process at once, without a traceback, as SIGTERM does by default.
 
@@ -75,7 +80,7 @@ def exit_code_of(program: str, work: Callable[[], int]) -> int:
         return 2
     except KeyboardInterrupt as stop:
         print("stopped", file=sys.stderr)
-        return 128 + getattr(stop, "number", signal.SIGINT)
+        return 128 + signal_of(stop)
 
 
 MOST_CHARACTERS = 2000

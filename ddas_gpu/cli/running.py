@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ddas_gpu.cli.settings import Own
 from ddas_gpu.cli.shell import prepare
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.errors import Stopped, stoppable
+from ddas_gpu.errors import Stopped, signal_of, stoppable
 from ddas_gpu.tasks.facts import FACTS
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def carry_out(
     except KeyboardInterrupt as stop:  # a signal before the first step, after the last, or twice
         if found is None:
             raise
-        raise StoppedAtOnce(getattr(stop, "number", signal.SIGINT), found) from None
+        raise StoppedAtOnce(signal_of(stop), found) from None
 
 
 class StoppedAtOnce(Stopped):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.errors import printable, sentence
+from ddas_gpu.errors import printable, sentence, signal_of
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +33,7 @@ def exit_code(program: str, work: Callable[[], int]) -> int:
     except KeyboardInterrupt as stop:
         if torchrun.local_rank() == 0:
             print("stopped before it began: nothing was changed", file=sys.stderr)
-        return 128 + getattr(stop, "number", signal.SIGINT)
+        return 128 + signal_of(stop)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from ddas_gpu.cli.shell import prepare
 from ddas_gpu.compare.contenders import Contender
 from ddas_gpu.compare.settings import PEERS, CompareSettings, compare_preset
 from ddas_gpu.distributed import torchrun
+from ddas_gpu.errors import signal_of
 from ddas_gpu.tasks.facts import FACTS
 from ddas_gpu.train.settings import TrainSettings
 
@@ -143,7 +143,7 @@ def run_all(
                     return None, folder.path, ended
             return write_pages(settings, folder.path), folder.path, None
         except KeyboardInterrupt as stop:
-            raise StoppedAtOnce(getattr(stop, "number", signal.SIGINT), folder.path) from None
+            raise StoppedAtOnce(signal_of(stop), folder.path) from None
         except Exception:
             if not any(folder.path.glob("*/*/config.json")):
                 _remove_empty(folder)

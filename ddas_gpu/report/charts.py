@@ -165,6 +165,34 @@ def round_step(end: float, most: int) -> int:
     return next(m * 10**k for k in count() for m in (1, 2, 5) if end / (m * 10**k) <= most)
 
 
+def strip(label: str, *marks: object) -> Html:
+    """Draw marks on a line 100 wide and 10 high, as a cell of a table of strips."""
+    svg = el(
+        "svg",
+        el("title", label),
+        marks,
+        viewBox="0 0 100 10",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
+    return el("td", svg)
+
+
+def strip_table(
+    rows: Sequence[Html], ticks: Sequence[Html], heads: Sequence[str], kind: str = "strips"
+) -> Html:
+    """Return rows of (name, strip, …) with the common scale below the strips.
+
+    heads: of the columns; empty ones have no line of their own.
+    """
+    blank = [el("td") for _ in heads[2:]]
+    axis = el("tr", el("td"), el("td", el("div", ticks, class_="epochs")), blank)
+    named = el("thead", el("tr", [el("th", name, scope="col") for name in heads]))
+    body, foot = el("tbody", rows), el("tfoot", axis)
+    return el("table", any(heads) and named, body, foot, class_=kind)
+
+
 @dataclass(frozen=True)
 class Interval:
     """A mean ± `half`, and the values that it is of."""
@@ -196,19 +224,14 @@ def interval_chart(
         left, right = at(one.mean - one.half), at(one.mean + one.half)
         bar = el("path", d=f"M{left:.2f} 3H{right:.2f}V7H{left:.2f}z", class_="mean")
         dots = "".join(f"M{at(value):.2f} 5h0" for value in one.values)
-        svg = el(
-            "svg",
-            el("title", f"{one.name}: {one.shown}"),
+        drawn = strip(
+            f"{one.name}: {one.shown}",
             zero and el("path", d=f"M{at(0):.2f} 0V10", class_="grid"),
             bar,
             el("path", d=dots, class_="dot", style="stroke-width:6px"),
             el("path", d=f"M{at(one.mean):.2f} 1V9", class_="middle"),
-            viewBox="0 0 100 10",
-            preserveAspectRatio="none",
-            role="img",
-            aria_label=f"{one.name}: {one.shown}",
         )
-        cells = el("td", svg), el("td", one.shown, class_="number")
+        cells = drawn, el("td", one.shown, class_="number")
         rows.append(el("tr", el("th", one.name, scope="row"), cells, class_=colour(one.series)))
     marks = [
         el(
@@ -219,8 +242,7 @@ def interval_chart(
         )
         for tick in ticks
     ]
-    axis = el("tr", el("td"), el("td", el("div", marks, class_="epochs")), el("td"))
-    return el("table", el("tbody", rows), el("tfoot", axis), class_="strips intervals")
+    return strip_table(rows, marks, ("", "", ""), "strips intervals")
 
 
 @dataclass(frozen=True)
@@ -246,36 +268,23 @@ def effect_chart(rows: Sequence[Effect], heads: tuple[str, str, str, str]) -> Ht
         el("span", mark, class_="tick x", style=f"left:{at}%")
         for at, mark in ((0, f"{-reach:.1f}".replace("-", "−")), (50, "0"), (100, f"{reach:.1f}"))
     ]
-    axis = el("tr", el("td"), el("td", el("div", ticks, class_="epochs")), el("td"), el("td"))
-    head = el("tr", [el("th", name, scope="col") for name in heads])
-    return el(
-        "table",
-        el("thead", head),
-        el("tbody", body),
-        el("tfoot", axis),
-        class_="strips effects",
-    )
+    return strip_table(body, ticks, heads, "strips effects")
 
 
 def _effect_row(row: Effect, reach: float) -> Html:
     low, value, high = (50 + 50 * x / reach for x in (row.low, row.value, row.high))
     side = {"helps": "up", "hurts": "down"}.get(row.verdict.split()[0], "soft")
     label = f"{row.name}: {row.value:+.2f}, from {row.low:+.2f} to {row.high:+.2f}; {row.verdict}"
-    svg = el(
-        "svg",
-        el("title", label),
+    drawn = strip(
+        label,
         el("path", d="M50 0V10", class_="grid"),
         el("path", d=f"M{low:.2f} 5H{high:.2f}", class_=f"range {side}"),
         el("path", d=f"M{value:.2f} 5h0", class_="dot", style="stroke-width:8px"),
-        viewBox="0 0 100 10",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=label,
     )
     return el(
         "tr",
         el("th", row.name, scope="row"),
-        el("td", svg),
+        drawn,
         el("td", row.verdict, class_=f"verdict {side}"),
         el("td", row.remark, class_="number"),
     )

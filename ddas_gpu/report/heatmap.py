@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.report.charts import round_step
+from ddas_gpu.report.charts import round_step, strip, strip_table
 from ddas_gpu.report.html import Html, el
 from ddas_gpu.report.numbers import (
     SCALES,
@@ -132,20 +132,7 @@ def op_strips(schedule: PolicySchedule) -> Html:
         )
         for m in marks
     ]
-    axis = el("tr", el("td"), el("td", el("div", ticks, class_="epochs")), el("td"))
-    head = el(
-        "tr",
-        el("th", "op", scope="col"),
-        el("th", "← less · more →", scope="col"),
-        el("th", "mean", scope="col"),
-    )
-    return el(
-        "table",
-        el("thead", head),
-        el("tbody", rows),
-        el("tfoot", axis),
-        class_="strips",
-    )
+    return strip_table(rows, ticks, ("op", "← less · more →", "mean"))
 
 
 def _at(ratio: float, limit: float) -> float:
@@ -172,20 +159,9 @@ def _strip(
         for rank, i in enumerate(by_level)
         if len(by_level) > 1
     ]
-    svg = el(
-        "svg",
-        el("title", label),
-        el("path", d="M50 0V10", class_="grid"),
-        bar,
-        dots,
-        viewBox="0 0 100 10",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=label,
-    )
     return el(
         "tr",
         el("th", group.op, scope="row"),
-        el("td", svg),
+        strip(label, el("path", d="M50 0V10", class_="grid"), bar, dots),
         el("td", times(mean), class_=f"number {side}"),
     )

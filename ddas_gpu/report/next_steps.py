@@ -89,14 +89,19 @@ def next_steps(run: Run) -> Html:
 
 def as_uniform(run: Run) -> str:
     """Say what to use where no policy is told apart from uniform."""
-    choice = "it" if _has_boxes(run) else "TrivialAugment"
+    _, choice = without_search(_has_boxes(run))
     return f"No policy is told apart from uniform here: {choice} is a good choice."
 
 
 def instead(run: Run) -> str:
     """Return the command that trains without the policy."""
-    name = "uniform" if _has_boxes(run) else "trivialaugment"
+    name, _ = without_search(_has_boxes(run))
     return f"ddas train{_data_flags(run)} --policy {name}"
+
+
+def without_search(has_boxes: bool) -> tuple[str, str]:
+    """Return the policy to take where a search tells nothing: for --policy, and in words."""
+    return ("uniform", "it") if has_boxes else ("trivialaugment", "TrivialAugment")
 
 
 def _has_boxes(run: Run) -> bool:
@@ -104,7 +109,11 @@ def _has_boxes(run: Run) -> bool:
 
 
 def _data_flags(run: Run) -> str:
-    data, root = run.settings.get("data"), run.settings.get("root")
+    return data_flags(run.settings.get("data"), run.settings.get("root"))
+
+
+def data_flags(data: str | None, root: str | Path | None) -> str:
+    """Return the flags that name a data set."""
     flags = f" --data {_quoted(data)}" if data else ""
     return flags + (f" --root {_quoted(root)}" if root else "")
 

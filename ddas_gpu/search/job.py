@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from ddas_gpu.data.catalog import CUSTOM
 from ddas_gpu.distributed.agreement import digest, require_same
 from ddas_gpu.distributed.ranks import in_touch
 from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.report.next_steps import data_flags, without_search
 from ddas_gpu.runs.job import Files, Metrics
 from ddas_gpu.runs.run_folder import POLICY, SAMPLES, SPLIT, archive
 from ddas_gpu.search.algorithm import Search
@@ -171,10 +171,8 @@ def advice(judged: dict[str, Any], settings: SearchSettings) -> list[str]:
     """Say what to use where no policy is told apart from uniform, with the command."""
     if judged["told"]:
         return []
-    data, boxes = settings.data, facts_of(settings.spec.task).has_boxes
-    name, choice = ("uniform", "it") if boxes else ("trivialaugment", "TrivialAugment")
+    name, choice = without_search(facts_of(settings.spec.task).has_boxes)
     if settings.spec is CUSTOM:
         return [f"{AS_UNIFORM}: {choice} is a good choice"]
-    root = f" --root {shlex.quote(str(data.root))}" if data.root else ""
-    command = f"ddas train --data {data.data}{root} --policy {name}"
+    command = f"ddas train{data_flags(settings.data.data, settings.data.root)} --policy {name}"
     return [f"{AS_UNIFORM}: {choice} is a good choice: {command}"]

@@ -15,7 +15,7 @@ from ddas_gpu import ops, streams
 from ddas_gpu.data import splits
 from ddas_gpu.data.decoding import read_images, to_size
 from ddas_gpu.data.opening import checked
-from ddas_gpu.data.overview import Found, look_at
+from ddas_gpu.data.overview import look_at
 from ddas_gpu.data.sources import (
     ImageArrays,
     ImageFiles,
@@ -37,9 +37,8 @@ from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.evaluation import evaluate
 from ddas_gpu.tasks.facts import FACTS
-from ddas_gpu.tasks.task import Task, Versions, unchanged
+from ddas_gpu.tasks.task import TEST, TRAIN, VALIDATE, Task, Versions, unchanged
 
-TRAIN, VALIDATE, TEST = "to train on", "to validate on", "to test on"
 SMALL = 1.5  # times --image-size: up to this, images are padded and not cropped with --crop auto
 STATISTICS = 256  # files that the mean and the deviation of a search are taken from
 SAMPLES = 8
@@ -68,7 +67,7 @@ class Classification(Task):
         self.fit_batches(train, val)
         # Of the files: decoded images may have become smaller.
         validate = VALIDATE if other is None else f"{VALIDATE} of {self.data.val_root}"
-        self.found = self._found(whole, classes, {TRAIN: train, validate: val})
+        self.note_found(whole, classes, {TRAIN: train, validate: val})
         train, val = self._decoded(train), self._decoded(val)
         self.use_statistics(train)
         return train, val
@@ -95,11 +94,6 @@ class Classification(Task):
             (train,) = splits.stratified_sets(source, sizes[:1], generator, even, there_are)
             (val,) = splits.stratified_sets(other, sizes[1:], generator, even, there_are)
         return train, val
-
-    def _found(self, images: int, classes: int, sets: dict[str, Labelled]) -> Found:
-        root = self.root_of(self.data.root)
-        name = self.spec.name if root is None else f"{self.spec.name} in {root}"
-        return Found(name, images, classes, sets)
 
     def overview(self) -> list[str]:
         return [*super().overview(), f"the network sees: {self._seen()}"]
@@ -168,7 +162,7 @@ class Classification(Task):
         train = splits.stratified_share(train, data.train_share, generator)
         test = splits.stratified_share(test, data.test_share, generator)
         train, test = checked((train, test), data.bad_files)
-        self.found = self._found(whole, classes, {TRAIN: train, TEST: test})
+        self.note_found(whole, classes, {TRAIN: train, TEST: test})
         if not self.spec.from_files:
             size = data.image_size
             train, test = (in_memory(s, to_size(pixels_of(s), size)) for s in (train, test))

@@ -14,7 +14,6 @@ from ddas_gpu import streams
 from ddas_gpu.data import splits
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.data.opening import checked
-from ddas_gpu.data.overview import Found
 from ddas_gpu.data.sources import require_same_classes
 from ddas_gpu.detection.losses import detection_loss
 from ddas_gpu.detection.matching import targets_for
@@ -45,7 +44,7 @@ from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.detector_evaluation import evaluate_detector
 from ddas_gpu.tasks.facts import FACTS
-from ddas_gpu.tasks.task import Task, Versions
+from ddas_gpu.tasks.task import TEST, TRAIN, VALIDATE, Task, Versions
 
 Tensors = dict[str, torch.Tensor]
 
@@ -79,14 +78,8 @@ class Detection(Task):
         train, val = checked((train, val), data.bad_files)
         self.fit_batches(train, val)
         whole = len(source) + (0 if other is None else len(other))
-        self.found = self._found(whole, {"to train on": train, "to validate on": val})
+        self.note_found(whole, len(train.class_names), {TRAIN: train, VALIDATE: val})
         return train, val
-
-    def _found(self, images: int, sets: dict[str, Coco]) -> Found:
-        classes = len(next(iter(sets.values())).class_names)
-        root = self.root_of(self.data.root)
-        where = f" in {root}" if root else ""
-        return Found(f"{self.spec.name}{where}", images, classes, sets)
 
     def _open(self, root: Path | None) -> Coco:
         source = self.spec.reader.search_images(self.root_of(root), self.data.image_size)
@@ -114,7 +107,7 @@ class Detection(Task):
                 f"none of the {len(test)} test images of {test_root}/val2017 has a box: "
                 "there is nothing to find"
             )
-        self.found = self._found(whole, {"to train on": train, "to test on": test})
+        self.note_found(whole, len(train.class_names), {TRAIN: train, TEST: test})
         return train, test
 
     def clean_feed(self, source: Coco, *, training: bool) -> BoxFeed:

@@ -20,6 +20,7 @@ from torch import nn
 from ddas_gpu.data import splits
 from ddas_gpu.data.catalog import find_data
 from ddas_gpu.data.opening import find_root
+from ddas_gpu.data.overview import Found
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.models.registry import task_of
 from ddas_gpu.policy import PolicySchedule
@@ -27,9 +28,10 @@ from ddas_gpu.space import SearchSpace
 from ddas_gpu.tasks.facts import TaskFacts
 
 if TYPE_CHECKING:
-    from ddas_gpu.data.overview import Found
     from ddas_gpu.data.sources import Source
     from ddas_gpu.pipelines.feed import Feed
+
+TRAIN, VALIDATE, TEST = "to train on", "to validate on", "to test on"
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ class Task(ABC):
         return find_root(self.spec.name, root, self.spec.reader.layout)
 
     # The data.
+
+    def note_found(self, images: int, classes: int, sets: dict[str, Any]) -> None:
+        """Keep for the overview how many images and classes there are, and which are taken."""
+        root = self.root_of(self.data.root)
+        name = self.spec.name if root is None else f"{self.spec.name} in {root}"
+        self.found = Found(name, images, classes, sets)
 
     def overview(self) -> list[str]:
         """Return what was found, for people, before the run begins."""
