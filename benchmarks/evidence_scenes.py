@@ -29,7 +29,7 @@ from ddas_gpu.__main__ import main as ddas
 from ddas_gpu.data.scenes import write_scenes
 from ddas_gpu.files import write_atomically
 from ddas_gpu.models import build
-from ddas_gpu.pipelines.loader import EvaluationBatches
+from ddas_gpu.pipelines.batches import EvaluationBatches
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.tasks.task import open_task
 from ddas_gpu.train.settings import preset

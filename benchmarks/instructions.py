@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from peers import argument_of
 
-from ddas_gpu.ops import OPS, native
+from ddas_gpu.ops import OPS, backends
 from ddas_gpu.ops.records import DEFINITIONS, Request, chains_for
 from ddas_gpu.streams import Draws
 
@@ -25,7 +25,7 @@ class Counter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        flags = [flag for flag in native.FLAGS if flag not in ("-fPIC", "-shared")]
+        flags = [flag for flag in backends.FLAGS if flag not in ("-fPIC", "-shared")]
         if platform.machine() == "x86_64":  # valgrind does not support AVX-512
             flags[flags.index("-march=native")] = "-march=x86-64-v3"
         for build, more in BUILDS.items():

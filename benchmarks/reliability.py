@@ -27,7 +27,6 @@ from ddas_gpu import ops, streams
 from ddas_gpu.data.digits import open_digits
 from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.models import build
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.pixels import channel_statistics, normalise
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.search.algorithm import Search
@@ -171,9 +170,9 @@ def accuracy_under(
     last = PolicySchedule(space, schedule.p_tp[-1:], schedule.p_o[-1:])
     for epoch in range(epochs):
         samples = np.arange(len(images))
-        chosen = draws.draw_policies(last, epochs, seed, epoch, samples)
+        chosen = last.draw(epoch, epochs, seed, samples)
         pixels = ops.augment(
-            torch.from_numpy(images), chosen, space, draws.sign_key(seed, epoch), samples=samples
+            torch.from_numpy(images), chosen, space, streams.sign_key(seed, epoch), samples=samples
         )
         inputs = normalise(pixels, *statistics)
         order = streams.generator(seed, streams.Stream.TRAINING_ORDER, epoch).permutation(samples)

@@ -17,7 +17,7 @@ from ddas_gpu.data.decoding import read_images, to_size
 from ddas_gpu.data.digits import open_digits
 from ddas_gpu.data.sources import ImageArrays, ImageFiles
 from ddas_gpu.models import build
-from ddas_gpu.pipelines.loader import spread
+from ddas_gpu.pipelines.order import spread
 
 EVERY = 8  # OnlineSearch's default
 NOTE = (

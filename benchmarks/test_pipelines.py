@@ -222,7 +222,7 @@ def with_rand_augment(folder: Path, batch: int, device: str):
     from nvidia.dali.pipeline import do_not_convert
 
     from ddas_gpu.pipelines import graph
-    from ddas_gpu.pipelines.api import prepare
+    from ddas_gpu.pipelines.loader import prepare
 
     feed, order = prepare(folder, training=True, batch_size=batch, epochs=MANY)
     feed.order = order

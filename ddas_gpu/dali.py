@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from nvidia.dali import Pipeline, fn
 from nvidia.dali.pipeline import do_not_convert
 
+from ddas_gpu import streams
 from ddas_gpu.ops import augment
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import ReaderOrder, check_shards, shard_of
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
 from ddas_gpu.policy import PolicySchedule
@@ -74,7 +75,7 @@ class SizedNode(PolicyNode):
     """A policy node for images of any size, whose second input only says that they were drawn."""
 
     def __init__(self, policy: EpochPolicy) -> None:
-        super().__init__(policy.schedule.space, Problems())
+        super().__init__(policy.schedule.space, Problems(), deque())
         self.policy = policy
 
     def __call__(self, images: list[Any], drawn: list[Any] | None = None) -> list[Any]:
@@ -117,8 +118,8 @@ class PolicySource:
         order, policy = self._order, self._node.policy
         epoch, place = order.locate(self._start_epoch * order.batches + info.iteration)
         samples = order.batch(epoch, place)
-        policies = draws.draw_policies(policy.schedule, policy.epochs, policy.seed, epoch, samples)
-        key = draws.sign_key(policy.seed, epoch)
+        policies = policy.schedule.draw(epoch, policy.epochs, policy.seed, samples)
+        key = streams.sign_key(policy.seed, epoch)
         self._node.drawn.append(DrawnPolicies(policies, key, samples))
         return np.zeros((order.batch_size, 1), np.uint8)
 

@@ -16,6 +16,7 @@ from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.released import read_released
 from ddas_gpu.schema import check, read_json, short
 from ddas_gpu.space import SearchSpace
+from ddas_gpu.streams import Stream, epoch_key, uniforms
 
 FORMAT = "ddas_gpu policy"
 VERSION = 1
@@ -104,6 +105,21 @@ class PolicySchedule:
             raise ValueError(f"epoch {epoch} is not one of 0 … {total_epochs - 1}")
         entry = (2 * epoch + 1) * len(self) // (2 * total_epochs)
         return float(self.p_tp[entry]), self.p_o[entry].copy()
+
+    def draw(self, epoch: int, total_epochs: int, seed: int, samples: np.ndarray) -> np.ndarray:
+        """Draw (B, N_o) candidate indices; a row of -1 for a sample that is not augmented.
+
+        Each sample is augmented with the probability p_tp of this epoch, by N_o candidates drawn
+        from p_o. Beyond the last epoch its probabilities stay.
+        """
+        apply_probability, probabilities = self.at(min(epoch, total_epochs - 1), total_epochs)
+        key = epoch_key(seed, Stream.POLICIES, epoch)
+        drawn = uniforms(key, samples, 1 + self.space.depth)
+        steps = np.cumsum(probabilities)
+        steps /= steps[-1]  # so that a draw below 1 never falls behind the last candidate
+        policies = np.searchsorted(steps, drawn[:, 1:], side="right")
+        policies[drawn[:, 0] >= apply_probability] = -1
+        return policies
 
     def smoothed(self, size: int) -> PolicySchedule:
         """Return a copy with p_tp under a mean filter of `size` entries (F_s in the paper).
@@ -245,3 +261,26 @@ def versions() -> dict[str, str]:
 
     packages = {name: version(name) for name in ("torch", "numpy", "pillow")}
     return {"python": platform.python_version(), **packages, "ddas_gpu": __version__}
+
+
+def open_schedule(
+    schedule: PolicySchedule | str | Path | None, epochs: Any, training: bool
+) -> PolicySchedule | None:
+    """Return the schedule of a training of `epochs`, read from its file if need be."""
+    if not isinstance(epochs, int) or epochs < 1:
+        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
+    if schedule is not None and not training:
+        raise ValueError("a schedule is for training: images to test on are not augmented")
+    if schedule is None or isinstance(schedule, PolicySchedule):
+        return schedule
+    if isinstance(schedule, (str, Path)):
+        return PolicySchedule.load(schedule)
+    raise TypeError(
+        f"schedule is a PolicySchedule or the path of its JSON, not {type(schedule).__name__}"
+    )
+
+
+def require_epochs(schedule: Any, epochs: int | None) -> None:
+    """Raise a ValueError if a schedule has no number of epochs to be spread over."""
+    if schedule is not None and epochs is None:
+        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from ddas_gpu.ops.table import WIDE, Argument, PixelScale, Reach, find_any
 from ddas_gpu.schema import check, read_json, short
 
@@ -138,6 +140,22 @@ class SearchSpace(Sequence[Candidate]):
         if self.ranges == "wide":
             law = WIDE.get(candidate.op.removesuffix("_BBox"), law)
         return law(candidate.level, self.scale)
+
+    def check_policies(self, policies: Sequence | np.ndarray) -> np.ndarray:
+        """Return policies as an index array, or raise an error that names the first wrong index."""
+        policies = np.asarray(policies)
+        if policies.ndim not in (1, 2) or (policies.size and policies.dtype.kind not in "iu"):
+            raise ValueError(
+                "a policy is a row of candidate indices, (N,) or (B, N), "
+                f"not {policies.dtype} of shape {policies.shape}"
+            )
+        wrong = policies[(policies < -1) | (policies >= len(self))]
+        if wrong.size:
+            raise ValueError(
+                f"policy index {wrong[0]} is outside the space: "
+                f"0 to {len(self) - 1}, or -1 to do nothing"
+            )
+        return policies.astype(np.intp)
 
     def to_json(self) -> dict[str, Any]:
         ranges = {} if self.ranges == "autoaugment" else {"ranges": self.ranges}

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ddas_gpu.ops.box_policies import BoxStep
 from ddas_gpu.ops.declare import CUTOUT
-from ddas_gpu.ops.records import steps_of
+from ddas_gpu.ops.records import numbers_of, steps_of
 from ddas_gpu.ops.table import OPS, Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import draw
@@ -74,7 +74,7 @@ def _apply_step(
 ) -> Image.Image:
     width, height = part.size
     if op.primitive is CUTOUT:
-        cut_width, cut_height = op.numbers(argument, height, width).ints
+        cut_width, cut_height = numbers_of(op, argument, height, width).ints
         left = (int(position[0]) * width >> 32) - cut_width // 2
         top = (int(position[1]) * height >> 32) - cut_height // 2
         if cut_width and cut_height:  # Pillow refuses an empty box

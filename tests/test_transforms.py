@@ -12,8 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import ddas_gpu
-from ddas_gpu import PolicySchedule, PolicyTransform, SearchSpace, augment
-from ddas_gpu.pipelines import draws
+from ddas_gpu import PolicySchedule, PolicyTransform, SearchSpace, augment, streams
 
 SPACE = SearchSpace.preset("cifar")
 SCHEDULE = PolicySchedule(
@@ -31,8 +30,8 @@ def test_it_is_what_the_pipelines_do_to_the_sample_of_that_index(epoch):
     transform = PolicyTransform(SCHEDULE, epochs=4, seed=5)
     transform.set_epoch(epoch)
     samples = np.arange(40)
-    policies = draws.draw_policies(SCHEDULE, 4, 5, epoch, samples)
-    expected = augment(IMAGES, policies, SPACE, draws.sign_key(5, epoch), samples=samples)
+    policies = SCHEDULE.draw(epoch, 4, 5, samples)
+    expected = augment(IMAGES, policies, SPACE, streams.sign_key(5, epoch), samples=samples)
     found = np.stack([transform(image, index=index) for index, image in enumerate(IMAGES)])
     np.testing.assert_array_equal(found, expected)
     assert (found != IMAGES).any()

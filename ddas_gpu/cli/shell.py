@@ -86,9 +86,9 @@ def prepare(run: RunSettings, fixed_shapes: bool) -> torch.device:
     import torch
 
     from ddas_gpu import ops
-    from ddas_gpu.ops.api import tell
+    from ddas_gpu.ops.backends import cores, tell
 
-    threads = run.threads or torchrun.cores()
+    threads = run.threads or cores()
     torch.set_num_threads(threads)
     ops.set_num_threads(threads)
     set_determinism(run.deterministic, fixed_shapes)

@@ -154,7 +154,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _cache_folder() -> Path:
-    from ddas_gpu.ops.native import cache_folder
+    from ddas_gpu.ops.backends import cache_folder
 
     return cache_folder()
 

@@ -28,11 +28,6 @@ def local_rank() -> int:
     return _number("LOCAL_RANK", 0)
 
 
-def cores() -> int:
-    """Return this process's share of the cores."""
-    return max(1, len(os.sched_getaffinity(0)) // local_count())
-
-
 def restarts() -> int:
     """Return how many times torchrun has restarted the ranks after a failure."""
     return _number("TORCHELASTIC_RESTART_COUNT", 0)

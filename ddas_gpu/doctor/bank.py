@@ -11,8 +11,8 @@ from PIL import Image
 from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check
 from ddas_gpu.doctor.machine import Machine
 from ddas_gpu.doctor.pictures import batch, photograph
-from ddas_gpu.ops import OPS, apply_op, augment, augment_boxes, native
-from ddas_gpu.ops.records import steps_of
+from ddas_gpu.ops import OPS, apply_op, augment, augment_boxes, backends
+from ddas_gpu.ops.records import negated, steps_of
 from ddas_gpu.ops.table import Argument, Op, PixelScale
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import draw
@@ -26,8 +26,8 @@ SEED = 5
 @check("op bank, CPU and Pillow")
 def bank_on_cpu(machine: Machine) -> Finding:
     try:
-        native.library()
-    except native.NoCompiler as error:
+        backends.library()
+    except backends.NoCompiler as error:
         raise CannotCheck(f"the kernels cannot be built for this CPU: {error}") from error
     return against_pillow("cpu")
 
@@ -123,7 +123,7 @@ def arguments_of(op: Op) -> list[Argument]:
     if op.law is None:
         return [None]
     plain = [op.law(level, PixelScale()) for level in LEVELS]
-    return list(dict.fromkeys([*plain, *map(op.negated, plain)]))
+    return list(dict.fromkeys([*plain, *(negated(op, each) for each in plain)]))
 
 
 def pillow_op(images: np.ndarray, op: Op, argument: Argument) -> np.ndarray:
@@ -144,7 +144,7 @@ def pillow_chains(
             if choice >= 0:
                 op, argument = OPS[steps[choice][0]], steps[choice][1]
                 if draws.negative[i, stage]:
-                    argument = op.negated(argument)
+                    argument = negated(op, argument)
                 image = _pillow(image, op, argument, centres[stage])
         yield image
 

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check
 from ddas_gpu.doctor.machine import Machine, advice
-from ddas_gpu.ops import cuda, native
+from ddas_gpu.ops import backends, cuda
 
 ARCHITECTURES = (75, 80, 90, 100, 120)  # where there is no device to compile for
 
@@ -16,13 +16,13 @@ ARCHITECTURES = (75, 80, 90, 100, 120)  # where there is no device to compile fo
 def cpu_kernels(machine: Machine) -> Finding:
     start = time.perf_counter()
     try:
-        built = native.build()
-        native.library()
-    except native.NoCompiler as error:
+        built = backends.build()
+        backends.library()
+    except backends.NoCompiler as error:
         raise CannotCheck(f"the kernels cannot be built for this CPU: {error}") from error
     seconds = time.perf_counter() - start
-    text = f"ready after {seconds:.1f} s, {native.get_num_threads()} threads"
-    return Finding(text, {"file": built.name, "threads": native.get_num_threads()})
+    text = f"ready after {seconds:.1f} s, {backends.get_num_threads()} threads"
+    return Finding(text, {"file": built.name, "threads": backends.get_num_threads()})
 
 
 @check("kernels for GPUs")
@@ -32,7 +32,7 @@ def gpu_kernels(machine: Machine) -> Finding:
 
 def names() -> list[str]:
     """Return the names of all CUDA kernels."""
-    return sorted(path.stem for path in native.kernel_folder().glob("*.cu"))
+    return sorted(path.stem for path in backends.kernel_folder().glob("*.cu"))
 
 
 def for_this_device() -> Finding:
@@ -63,10 +63,10 @@ def for_architectures() -> Finding:
     architectures = [number for number in ARCHITECTURES if number in known]
     sizes: dict[str, dict[str, int]] = {}
     for name in names():
-        text = (native.kernel_folder() / f"{name}.cu").read_text("utf-8")
+        text = (backends.kernel_folder() / f"{name}.cu").read_text("utf-8")
         for number in architectures:
             program = nvrtc.createProgram(text, f"{name}.cu", (), ())
-            options = (f"-I{native.kernel_folder()}", f"--gpu-architecture=sm_{number}")
+            options = (f"-I{backends.kernel_folder()}", f"--gpu-architecture=sm_{number}")
             try:
                 nvrtc.compileProgram(program, (*cuda.OPTIONS, *options))
             except nvrtc.NVRTCError as error:

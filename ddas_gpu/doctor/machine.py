@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ddas_gpu
 from ddas_gpu.doctor.checks import CannotCheck, CheckFailed, Finding, check, describe
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 
 # {name: names of the distributions that provide it}
 PACKAGES = {
@@ -232,7 +232,7 @@ def _first_line(command: list[str], last: bool = False) -> str:
 @check("caches")
 def caches(machine: Machine) -> Finding:
     cupy_folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
-    folders = {"DDAS_CACHE": native.cache_folder(), "CUPY_CACHE_DIR": cupy_folder}
+    folders = {"DDAS_CACHE": backends.cache_folder(), "CUPY_CACHE_DIR": cupy_folder}
     for variable, folder in folders.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)

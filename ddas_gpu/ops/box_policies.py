@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ddas_gpu.ops import arrays
-from ddas_gpu.ops.api import check_policies, check_samples, choose_backend, run_chains, target_of
+from ddas_gpu.ops.api import run_chains, target_of
 from ddas_gpu.ops.arrays import Batch, Images
+from ddas_gpu.ops.backends import choose_backend
 from ddas_gpu.ops.declare import AffineMatrix, Argument, Op
-from ddas_gpu.ops.records import TASK, Chains, Records, numbers_of, shares_of
+from ddas_gpu.ops.records import TASK, Chains, Records, negated, numbers_of, shares_of
 from ddas_gpu.ops.table import Reach, find_any
-from ddas_gpu.streams import draw
+from ddas_gpu.streams import draw, sample_numbers
 
 if TYPE_CHECKING:
     from ddas_gpu.space import SearchSpace
@@ -80,11 +81,11 @@ def plan_boxes(
 ) -> Plans:
     """Return the steps, boxes and labels of `augment_boxes` from each image's (height, width)."""
     boxes, labels = _check_boxes(boxes, labels, len(sizes))
-    policies = check_policies(policy, space)
+    policies = space.check_policies(policy)
     if policies.ndim == 2 and len(policies) != len(sizes):
         raise ValueError(f"{len(policies)} policies for {len(sizes)} images: give one per image")
     policies = np.broadcast_to(policies, (len(sizes), policies.shape[-1]))
-    numbers = check_samples(samples, len(sizes))
+    numbers = sample_numbers(samples, len(sizes))
     negative, position = draw(seed, numbers, policies.shape[1])
     batch = []
     for i, size in enumerate(sizes):
@@ -146,7 +147,7 @@ class Plan:
         """Return the steps of one stage; `negative` and `position` are drawn per image."""
         found, argument = find_any(space[candidate].op), space.argument(candidate)
         if negative:
-            argument = found.negated(argument)
+            argument = negated(found, argument)
         if found.reach in (Reach.ONE_BOX, Reach.EACH_BOX):
             regions = self._regions(found.reach, stage)
             places = self._draw(stage, len(regions), first=2 * MOST_BOXES)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 from ddas_gpu.ops.declare import PRIMITIVES
 from ddas_gpu.ops.records import DEFINITIONS, TASK, Chains, Inputs, Records
 
@@ -241,8 +241,8 @@ def module(name: str) -> Any:
     """Return kernels/`name`.cu as a CuPy module."""
     import cupy
 
-    folder = native.kernel_folder()
+    folder = backends.kernel_folder()
     # CuPy's cache key has the text of the .cu file and the options, but not the headers.
-    version = f"-DSOURCES_{native.kernel_digest('.cu', '.cuh', '.h')}"
+    version = f"-DSOURCES_{backends.kernel_digest('.cu', '.cuh', '.h')}"
     code = (folder / f"{name}.cu").read_text("utf-8")
     return cupy.RawModule(code=code, options=(*OPTIONS, version, f"-I{folder}"))

@@ -11,7 +11,6 @@ others, whose primitives are written by hand for each target.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -140,7 +139,7 @@ class Op:
     # (image, argument), if centred (image, side, centre); ops with a fill value also take `fill`
     pillow: PillowFunction
     primitive: Primitive
-    numbers: NumbersFunction
+    numbers: NumbersFunction | None  # if None, those of the matrix, or none
     matrix: MatrixFunction | None  # of the ops that move pixels
     law: Law | None
     signed: bool
@@ -167,26 +166,13 @@ class Op:
             raise ValueError(f"{self.name} takes no argument, not {argument!r}")
         return None
 
-    def negated(self, argument: Argument) -> Argument:
-        """Return minus the argument if its sign is drawn at random, else the argument."""
-        return -argument if self.signed and argument is not None else argument
-
-    def check_size(self, height: int, width: int) -> None:
-        """Raise a ValueError if the op is not defined on images of this size."""
-        if self.square and height != width:
-            raise ValueError(f"{self.name} needs square images, not {height}x{width} pixels")
-
 
 OPS: dict[str, Op] = {}
 
 
-def no_numbers(argument: Argument, height: int, width: int) -> Numbers:
-    return Numbers()
-
-
 def op(
     primitive: Primitive,
-    numbers: NumbersFunction = no_numbers,
+    numbers: NumbersFunction | None = None,
     *,
     matrix: MatrixFunction | None = None,
     law: Law | None = None,
@@ -210,7 +196,7 @@ def op(
 
 
 def point_op(
-    numbers: NumbersFunction = no_numbers,
+    numbers: NumbersFunction | None = None,
     *,
     pixel: str | None = None,
     by_table: bool = False,
@@ -238,24 +224,4 @@ def point_op(
 
 def geometric(matrix: MatrixFunction, **declaration: Any) -> Decorator:
     """Declare an op that moves pixels: output (x, y) reads input (ax + by + c, dx + ey + f)."""
-
-    def numbers(argument: Argument, height: int, width: int) -> Numbers:
-        return fixed_point(matrix(argument, height, width), height, width)
-
-    return op(GATHER, numbers, matrix=matrix, **declaration)
-
-
-def fixed_point(matrix: AffineMatrix, height: int, width: int) -> Numbers:
-    """Return Pillow's NEAREST affine map in 16.16 fixed point.
-
-    The offset from a pixel's corner to its centre is included in c and f. Pillow leaves fixed
-    point where a corner lies 32768 or more away; such images are refused.
-    """
-    a, b, c, d, e, f = matrix
-    for x, y in ((0, 0), (width, 0), (0, height), (width, height)):
-        if max(abs(a * x + b * y + c), abs(d * x + e * y + f)) >= 32768:
-            raise ValueError(
-                f"image of {height}x{width} pixels: geometric ops reach at most 32767 pixels"
-            )
-    centred = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
-    return Numbers(ints=tuple(math.floor(v * 65536.0 + 0.5) for v in centred))
+    return op(GATHER, matrix=matrix, **declaration)

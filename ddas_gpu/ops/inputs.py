@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import torch
 
-from ddas_gpu.ops import arrays, cuda, fallback, native
-from ddas_gpu.ops.api import choose_backend, request_of
+from ddas_gpu.ops import arrays, backends, cuda, fallback
 from ddas_gpu.ops.arrays import Batch
 from ddas_gpu.ops.box_policies import BoxStep, chains_of
 from ddas_gpu.ops.records import (
@@ -25,6 +24,7 @@ from ddas_gpu.ops.records import (
     chains_for,
     no_chains,
     pictures_of_source,
+    request_of,
 )
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def inputs_of(
     rectangles = _rectangles(holes, side, len(images))
     request = None
     if policy is not None and space is not None:
-        request = request_of(source, policy, space, seed, samples)
-    chosen = choose_backend(backend, source.device[0])
+        request = request_of(len(source), policy, space, seed, samples)
+    chosen = backends.choose_backend(backend, source.device[0])
     if chosen == "kornia":
         changed = images
         if request is not None:
@@ -112,7 +112,7 @@ def padded_inputs(
     source = arrays.read(images)
     out = empty_inputs(images[0], len(images), size, wanted)
     holes = _rectangles(None, 0, len(images))
-    chosen = choose_backend(backend, source.device[0])
+    chosen = backends.choose_backend(backend, source.device[0])
     if chosen == "kornia":
         changed = images
         if steps is not None:
@@ -158,7 +158,7 @@ def _run(
     )
     pictures = pictures_of_source(source.layout)
     if backend == "cpu":
-        native.run_inputs(pictures, chains, source.address, inputs)
+        backends.run_inputs(pictures, chains, source.address, inputs)
     else:
         cuda.run_inputs(pictures, chains, source, inputs)
 

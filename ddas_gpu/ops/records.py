@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,9 +11,9 @@ import numpy as np
 
 from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
-from ddas_gpu.ops.declare import Argument, Numbers, Op, compiler_definitions
+from ddas_gpu.ops.declare import AffineMatrix, Argument, Numbers, Op, compiler_definitions
 from ddas_gpu.ops.table import BOX_OPS, find
-from ddas_gpu.streams import NOTHING_DRAWN, Draws
+from ddas_gpu.streams import NOTHING_DRAWN, Draws, draw, sample_numbers
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Layout, Sizes
@@ -64,7 +66,7 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
     table["primitive"] = COPY
     for row, (name, argument) in zip(table, steps, strict=False):
         op = find(name)
-        for task, value in zip(row, (argument, op.negated(argument)), strict=True):
+        for task, value in zip(row, (argument, negated(op, argument)), strict=True):
             try:
                 numbers = numbers_of(op, value, height, width)
             except ValueError:
@@ -79,8 +81,37 @@ def task_table(steps: tuple[Step, ...], height: int, width: int) -> TaskTable:
 
 def numbers_of(op: Op, argument: Argument, height: int, width: int) -> Numbers:
     """Return the op's numbers at this image size, or raise a ValueError if it has none."""
-    op.check_size(height, width)
-    return op.numbers(argument, height, width)
+    check_size(op, height, width)
+    if op.matrix is not None:
+        return fixed_point(op.matrix(argument, height, width), height, width)
+    return Numbers() if op.numbers is None else op.numbers(argument, height, width)
+
+
+def check_size(op: Op, height: int, width: int) -> None:
+    """Raise a ValueError if the op is not defined on images of this size."""
+    if op.square and height != width:
+        raise ValueError(f"{op.name} needs square images, not {height}x{width} pixels")
+
+
+def negated(op: Op, argument: Argument) -> Argument:
+    """Return minus the argument if its sign is drawn at random, else the argument."""
+    return -argument if op.signed and argument is not None else argument
+
+
+def fixed_point(matrix: AffineMatrix, height: int, width: int) -> Numbers:
+    """Return Pillow's NEAREST affine map in 16.16 fixed point.
+
+    The offset from a pixel's corner to its centre is included in c and f. Pillow leaves fixed
+    point where a corner lies 32768 or more away; such images are refused.
+    """
+    a, b, c, d, e, f = matrix
+    for x, y in ((0, 0), (width, 0), (0, height), (width, height)):
+        if max(abs(a * x + b * y + c), abs(d * x + e * y + f)) >= 32768:
+            raise ValueError(
+                f"image of {height}x{width} pixels: geometric ops reach at most 32767 pixels"
+            )
+    centred = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+    return Numbers(ints=tuple(math.floor(v * 65536.0 + 0.5) for v in centred))
 
 
 @lru_cache(maxsize=64)
@@ -107,6 +138,21 @@ class Request(NamedTuple):
 
 
 FIRST_STEP = np.zeros((1, 1), np.intp)
+
+
+def request_of(
+    images: int,
+    policy: Sequence[int] | np.ndarray,
+    space: SearchSpace,
+    seed: int,
+    samples: Sequence[int] | np.ndarray | None,
+) -> Request:
+    """Return what `augment` asks for, of a number of images."""
+    policies = space.check_policies(policy)
+    if policies.ndim == 2 and len(policies) != images:
+        raise ValueError(f"{len(policies)} policies for {images} images: give one per image")
+    draws = draw(seed, sample_numbers(samples, images), policies.shape[-1])
+    return Request(steps_of(space), np.atleast_2d(policies), draws, space.fill)
 
 
 class Records:

@@ -1,19 +1,15 @@
-"""The pipelines and loaders of images with labels, one call each."""
+"""The DALI pipelines of images with labels, one call each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddas_gpu.data.opening import open_images
-from ddas_gpu.data.sources import Records
-from ddas_gpu.pipelines.batches import make_pipeline, open_batches, warn_without_dali
-from ddas_gpu.pipelines.feed import LabelFeed
-from ddas_gpu.pipelines.loader import Loader
-from ddas_gpu.pipelines.order import Order, ReaderOrder, check_shards, require_one_seed, shard_of
-from ddas_gpu.pipelines.transform import make_transform, require_known, require_levels
+from ddas_gpu.pipelines.feed import Feed
+from ddas_gpu.pipelines.loader import prepare
+from ddas_gpu.pipelines.order import Order, require_one_seed, shard_of
+from ddas_gpu.pipelines.transform import require_known
 from ddas_gpu.policy import PolicySchedule
 
 if TYPE_CHECKING:
@@ -165,107 +161,6 @@ def evaluation_pipeline(
     )
 
 
-def loader(
-    root: Any,
-    schedule: PolicySchedule | str | Path | None = None,
-    batch_size: int = 256,
-    epochs: int | None = None,
-    device: str = "auto",
-    *,
-    training: bool = True,
-    drop_last: bool = False,
-    shard_id: int | None = None,
-    num_shards: int | None = None,
-    device_id: int | None = None,
-    num_threads: int | None = None,
-    prefetch: int = 2,
-    **settings: Any,
-) -> Loader:
-    """Return batches (images, labels) as tensors, ready for a model.
-
-    >>> photographs, classes = np.zeros((8, 32, 32, 3), np.uint8), np.arange(8)
-    >>> batches = loader((photographs, classes), "policy.json", batch_size=4, epochs=2)
-    >>> for epoch in range(2):
-    ...     for images, labels in batches:
-    ...         assert images.shape == (4, 3, 32, 32) and labels.shape == (4,)
-
-    root, schedule, epochs, device and `settings` are those of `training_pipeline`, or with
-    training=False those of `evaluation_pipeline`. With torch.distributed each rank gets its share,
-    also if it is initialised after this call. Without DALI the loader falls back, with a warning,
-    to Pillow and torch.
-    """
-    require_known("loader", settings, loader, prepare, make_transform)
-    require_epochs(schedule, epochs)
-    check_shards(shard_id, num_shards)
-    feed, order = prepare(
-        root,
-        training=training,
-        schedule=schedule,
-        epochs=1 if epochs is None else epochs,
-        batch_size=batch_size,
-        **settings,
-    )
-    warn_without_dali(feed)
-    run = partial(
-        open_batches, device=device, workers=num_threads, prefetch=prefetch, device_id=device_id
-    )
-    return Loader(feed, order, run, shard=(shard_id, num_shards), drop_last=drop_last)
-
-
-def prepare(
-    root: Any,
-    *,
-    training: bool,
-    batch_size: int,
-    schedule: PolicySchedule | str | Path | None = None,
-    epochs: int = 1,
-    seed: int = 0,
-    steps_per_epoch: int | None = None,
-    shard: tuple[int, int] = (0, 1),
-    on_bad_files: str | None = None,
-    **transform: Any,
-) -> tuple[LabelFeed, Order]:
-    """Return what does not need DALI: the feed, and which samples make up which batch."""
-    policies = open_schedule(schedule, epochs, training)
-    require_levels(transform.get("mean"), transform.get("std"))
-    images = open_images(root, on_bad_files)
-    made = make_transform(images, **transform)
-    feed = LabelFeed(
-        images,
-        made,
-        training=training,
-        seed=seed,
-        schedule=None if policies is None else policies.scaled(min(made.size)),
-        total_epochs=epochs,
-    )
-    # The number of samples in records is filled in when DALI has opened the files.
-    kind, samples = (ReaderOrder, shard[1]) if isinstance(images, Records) else (Order, len(images))
-    return feed, kind(samples, batch_size, seed, *shard, training, steps=steps_per_epoch)
-
-
-def open_schedule(
-    schedule: PolicySchedule | str | Path | None, epochs: Any, training: bool
-) -> PolicySchedule | None:
-    """Return the schedule of a training of `epochs`, read from its file if need be."""
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
-    if schedule is not None and not training:
-        raise ValueError("a schedule is for training: images to test on are not augmented")
-    if schedule is None or isinstance(schedule, PolicySchedule):
-        return schedule
-    if isinstance(schedule, (str, Path)):
-        return PolicySchedule.load(schedule)
-    raise TypeError(
-        f"schedule is a PolicySchedule or the path of its JSON, not {type(schedule).__name__}"
-    )
-
-
-def require_epochs(schedule: Any, epochs: int | None) -> None:
-    """Raise a ValueError if a schedule has no number of epochs to be spread over."""
-    if schedule is not None and epochs is None:
-        raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
-
-
 def require_known_options(function: Callable[..., Any], options: dict[str, Any]) -> None:
     """Raise a TypeError for a keyword that neither the function nor DALI's Pipeline has."""
     if options:
@@ -275,3 +170,20 @@ def require_known_options(function: Callable[..., Any], options: dict[str, Any])
 
         known = (function, ImagePipeline.__init__, Pipeline.__init__)
         require_known(function.__name__, options, *known)
+
+
+def make_pipeline(
+    feed: Feed, order: Order, device: str, *, device_id: int | None = None, **options: Any
+) -> EpochPipeline:
+    """Build a DALI pipeline, or raise an ImportError that says what to install.
+
+    device, device_id: those of `dali.gpu_number`.
+    """
+    try:
+        from ddas_gpu.pipelines.dali_pipeline import EpochPipeline, gpu_number
+    except ImportError as error:
+        raise ImportError(
+            "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "
+            f"ddas_gpu[cuda12], or use ddas_gpu.loader, which works without it ({error})"
+        ) from error
+    return EpochPipeline(feed, order, device_id=gpu_number(device, device_id), **options)

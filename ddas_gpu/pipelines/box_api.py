@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.data.opening import open_boxes
 from ddas_gpu.ops.box_policies import MOST_BOXES
-from ddas_gpu.pipelines.api import open_schedule, require_epochs, require_known_options
-from ddas_gpu.pipelines.batches import make_pipeline, open_batches, warn_without_dali
+from ddas_gpu.pipelines.api import make_pipeline, require_known_options
 from ddas_gpu.pipelines.box_feed import BoxFeed
-from ddas_gpu.pipelines.loader import Loader
+from ddas_gpu.pipelines.loader import Loader, open_batches, warn_without_dali
 from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
 from ddas_gpu.pipelines.transform import (
     KeepRatio,
@@ -21,7 +20,7 @@ from ddas_gpu.pipelines.transform import (
     require_known,
     require_levels,
 )
-from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.policy import PolicySchedule, open_schedule, require_epochs
 from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ddas_gpu import streams
 from ddas_gpu.data.coco import Annotated, Coco
 from ddas_gpu.ops.box_policies import BoxStep, plan_boxes
 from ddas_gpu.ops.inputs import padded_inputs
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Feed, as_tensor, paths_for_dali
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import common_size
@@ -140,11 +140,11 @@ class BoxFeed(Feed):
         sizes = [self.transform.resize.new_size(image.height, image.width) for image in chosen]
         flips = np.zeros(len(samples), bool)
         if self.training:
-            flips = draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)[1]
+            flips = streams.crops_and_flips(self.seed, epoch, samples, self.transform.flip)[1]
         return chosen, sizes, flips
 
     def make_node(self, space: SearchSpace) -> BoxPolicyNode:
-        return BoxPolicyNode(space, self.problems)
+        return BoxPolicyNode(space, self.problems, self.drawn)
 
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
         from ddas_gpu.pipelines.graph import define_boxes

@@ -15,6 +15,7 @@ from nvidia.dali import Pipeline
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.data.sources import Records
 from ddas_gpu.distributed import torchrun
+from ddas_gpu.ops.backends import cores
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.readers import READER
@@ -66,7 +67,7 @@ class ImagePipeline(Pipeline):
     def build(self) -> None:
         if self._built:
             return
-        has_node = self.feed.node is not None and self.feed.finished
+        has_node = self.feed.schedule is not None and self.feed.finished
         if self._gpu and not (gpu_found() if has_node else torch.cuda.is_available()):
             needed = "an NVIDIA GPU and CuPy" if has_node else "an NVIDIA GPU"
             raise ValueError(f"device='cuda' needs {needed}: take device='cpu'")
@@ -135,7 +136,7 @@ class ImagePipeline(Pipeline):
 
 def default_threads() -> int:
     """Return this process's share of the cores, up to MOST_THREADS."""
-    return min(torchrun.cores(), MOST_THREADS)
+    return min(cores(), MOST_THREADS)
 
 
 def gpu_number(device: str, device_id: int | None = None) -> int | None:
@@ -219,3 +220,56 @@ class EpochPipeline(ImagePipeline):
             self.feed.first = epoch * self.order.batches - self._consumer_iter
             for _ in range(ahead):
                 self._run_once()
+
+
+class DaliBatches:
+    """The batches of a pipeline as torch tensors, on its device."""
+
+    def __init__(self, feed: Feed, order: Order, **options: Any) -> None:
+        self._feed, self._order, self._options = feed, order, options
+        self._records = isinstance(feed.source, Records)
+        self.position: int | None = None
+        self._pipeline: Any = None
+
+    @property
+    def order(self) -> Order:
+        if self._records:  # whose number only the built pipeline knows
+            if self._pipeline is None:
+                self.seek(0)
+            self._pipeline.build()
+            return self._pipeline.order
+        return self._order
+
+    def seek(self, position: int, memory: Any = None) -> None:
+        """Begin with the batch `position`.
+
+        Files and arrays begin anywhere. DALI's own readers need a checkpoint of theirs, or begin
+        their order anew.
+        """
+        first, options = position, dict(self._options)
+        options["device_id"] = gpu_number(options.pop("device"), options.pop("device_id"))
+        if self._records:
+            options["enable_checkpointing"] = True
+            if memory is not None:
+                first = memory["first"]
+                options["checkpoint"] = memory["checkpoint"].numpy().tobytes()
+        feed = self._feed.from_batch(first)
+        self._pipeline = EpochPipeline(feed, self._order, finished=False, **options)
+        self.position = position
+
+    def next(self) -> Any:
+        assert self.position is not None, "seek comes before the first batch"
+        outputs = self._pipeline.run(self._pipeline.torch_stream())
+        order = self._pipeline.order
+        epoch, place = order.locate(self.position)
+        self.position += 1
+        return self._pipeline.feed.pack(outputs, epoch, order.batch(epoch, place))
+
+    def memory(self) -> Any:
+        if not self._records or self._pipeline is None:
+            return None
+        checkpoint = bytearray(self._pipeline.checkpoint())
+        return {
+            "first": self._pipeline.feed.first,
+            "checkpoint": torch.frombuffer(checkpoint, dtype=torch.uint8),
+        }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ddas_gpu import streams
 from ddas_gpu.data.decoding import resized
 from ddas_gpu.data.opening import Images
 from ddas_gpu.data.sources import ImageArrays, ImageFiles, Records
 from ddas_gpu.ops.inputs import inputs_of
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.pixels import middle_part, moved, pad_shift_flip, random_parts
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
@@ -63,7 +64,7 @@ class Feed(ABC):
 
     def _begin(self) -> None:
         self.problems = Problems()
-        self.node = None if self.schedule is None else self.make_node(self.schedule.space)
+        self.drawn: deque[Any] = deque()  # for the policy of each batch that is under way
 
     def from_batch(self, first: int) -> Feed:
         """Return the same feed, beginning with another batch."""
@@ -78,20 +79,20 @@ class Feed(ABC):
         assert order is not None, "no pipeline runs this feed"
         epoch, place = order.locate(self.first + info.iteration)
         given, drawn = self.make(epoch, order.batch(epoch, place))
-        if self.node is not None:
-            self.node.drawn.append(drawn)
+        if self.schedule is not None:
+            self.drawn.append(drawn)
         return tuple(given[name] for name in self.names)
 
     def next_drawn(self) -> Any:
         """Return what was drawn for the next batch of the graph, if its policy comes after it."""
-        return None if self.node is None else self.node.drawn.popleft()
+        return self.drawn.popleft() if self.schedule is not None else None
 
     def draw_policies(
         self, schedule: PolicySchedule, epoch: int, samples: np.ndarray
     ) -> DrawnPolicies:
         """Draw the policy of each sample."""
-        policies = draws.draw_policies(schedule, self.total_epochs, self.seed, epoch, samples)
-        return DrawnPolicies(policies, draws.sign_key(self.seed, epoch), samples)
+        policies = schedule.draw(epoch, self.total_epochs, self.seed, samples)
+        return DrawnPolicies(policies, streams.sign_key(self.seed, epoch), samples)
 
     @property
     @abstractmethod
@@ -109,7 +110,7 @@ class Feed(ABC):
 
     @abstractmethod
     def make_node(self, space: SearchSpace) -> PolicyNode:
-        """Return the node that applies the drawn policies."""
+        """Return the node of the graph that applies the policies in `drawn`."""
 
     @abstractmethod
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
@@ -185,7 +186,7 @@ class LabelFeed(Feed):
             crops, flips = self.crops_and_flips(epoch, samples)
             padding = self.transform.padding
             given["crops"], given["flips"] = crops, flips.astype(np.int32)
-            given["shifts"] = (draws.shifts(crops, padding) - padding).astype(np.int32)
+            given["shifts"] = (streams.shifts(crops, padding) - padding).astype(np.int32)
         if isinstance(self.source, ImageArrays) and isinstance(self.source.images, np.ndarray):
             given["images"] = self._shifted(self.source.images[samples], epoch, samples)
         holes = None if self.clean else self.holes(epoch, samples)
@@ -196,7 +197,7 @@ class LabelFeed(Feed):
         return given, self.draw_policies(self.schedule, epoch, samples)
 
     def crops_and_flips(self, epoch: int, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return draws.crops_and_flips(self.seed, epoch, samples, self.transform.flip)
+        return streams.crops_and_flips(self.seed, epoch, samples, self.transform.flip)
 
     def _shifted(self, pixels: np.ndarray, epoch: int, samples: np.ndarray) -> np.ndarray:
         """Return images (B, H, W, 3), for training shifted and mirrored."""
@@ -222,10 +223,10 @@ class LabelFeed(Feed):
         if not self._cuts:
             return None
         size, side = self.transform.size, self.transform.cutout
-        return draws.hole_corners(self.seed, epoch, samples, size, side)
+        return streams.hole_corners(self.seed, epoch, samples, size, side)
 
     def make_node(self, space: SearchSpace) -> PolicyNode:
-        return PolicyNode(space, self.problems)
+        return PolicyNode(space, self.problems, self.drawn)
 
     def define(self, gpu: bool, reader: dict[str, Any]) -> tuple[Any, ...]:
         from ddas_gpu.pipelines.graph import define_labels

@@ -18,9 +18,9 @@ import numpy as np
 from nvidia.dali import fn, types
 from PIL import Image
 
+from ddas_gpu import streams
 from ddas_gpu.data.coco import Annotated
 from ddas_gpu.data.sources import ImageArrays, ImageFiles
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_feed import TARGETS, BoxFeed
 from ddas_gpu.pipelines.feed import Feed, LabelFeed
 from ddas_gpu.pipelines.pixels import RESIZED_FROM
@@ -112,11 +112,11 @@ def given_by_host(feed: Feed) -> dict[str, Any]:
 
 def under_policy(images: Any, feed: Feed, gpu: bool) -> Any:
     """Add the policy node, if there is a schedule."""
-    if feed.node is None:
+    if feed.schedule is None:
         return images
     return fn.python_function(
         images,
-        function=feed.node,
+        function=feed.make_node(feed.schedule.space),
         batch_processing=True,
         output_layouts="HWC",
         device="gpu" if gpu else "cpu",
@@ -179,7 +179,7 @@ def random_part(encoded: Any, given: dict[str, Any], transform: Transform, gpu: 
 
 
 def _boxes(shapes: list[np.ndarray], crops: list[np.ndarray]) -> tuple[list, list]:
-    corners, sizes = draws.boxes(np.stack(crops), np.stack(shapes)[:, :2])
+    corners, sizes = streams.boxes(np.stack(crops), np.stack(shapes)[:, :2])
     return list(corners), list(sizes)
 
 

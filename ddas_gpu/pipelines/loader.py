@@ -1,20 +1,155 @@
-"""Iterating over epochs of batches, with exact resume: what most trainers want of a pipeline."""
+"""The loader of images with labels: epochs of batches, with exact resume, for any trainer.
+
+It runs the feed through DALI, or where that is missing on the host.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 
+from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import Records
-from ddas_gpu.pipelines.batches import Batch, Batches, batches_of
-from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.feed import Feed, LabelFeed
+from ddas_gpu.pipelines.order import Order, ReaderOrder, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.samplers import BatchSampler, Sampler
+from ddas_gpu.pipelines.transform import make_transform, require_known, require_levels
+from ddas_gpu.policy import PolicySchedule, open_schedule, require_epochs
+
+if TYPE_CHECKING:
+    from ddas_gpu.pipelines.batches import Batch, Batches
 
 Shard = tuple[int | None, int | None]  # (shard_id, num_shards); None for torch.distributed's
+
+
+def loader(
+    root: Any,
+    schedule: PolicySchedule | str | Path | None = None,
+    batch_size: int = 256,
+    epochs: int | None = None,
+    device: str = "auto",
+    *,
+    training: bool = True,
+    drop_last: bool = False,
+    shard_id: int | None = None,
+    num_shards: int | None = None,
+    device_id: int | None = None,
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **settings: Any,
+) -> Loader:
+    """Return batches (images, labels) as tensors, ready for a model.
+
+    >>> photographs, classes = np.zeros((8, 32, 32, 3), np.uint8), np.arange(8)
+    >>> batches = loader((photographs, classes), "policy.json", batch_size=4, epochs=2)
+    >>> for epoch in range(2):
+    ...     for images, labels in batches:
+    ...         assert images.shape == (4, 3, 32, 32) and labels.shape == (4,)
+
+    root, schedule, epochs, device and `settings` are those of `training_pipeline`, or with
+    training=False those of `evaluation_pipeline`. With torch.distributed each rank gets its share,
+    also if it is initialised after this call. Without DALI the loader falls back, with a warning,
+    to Pillow and torch.
+    """
+    require_known("loader", settings, loader, prepare, make_transform)
+    require_epochs(schedule, epochs)
+    check_shards(shard_id, num_shards)
+    feed, order = prepare(
+        root,
+        training=training,
+        schedule=schedule,
+        epochs=1 if epochs is None else epochs,
+        batch_size=batch_size,
+        **settings,
+    )
+    warn_without_dali(feed)
+    run = partial(
+        open_batches, device=device, workers=num_threads, prefetch=prefetch, device_id=device_id
+    )
+    return Loader(feed, order, run, shard=(shard_id, num_shards), drop_last=drop_last)
+
+
+def prepare(
+    root: Any,
+    *,
+    training: bool,
+    batch_size: int,
+    schedule: PolicySchedule | str | Path | None = None,
+    epochs: int = 1,
+    seed: int = 0,
+    steps_per_epoch: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    on_bad_files: str | None = None,
+    **transform: Any,
+) -> tuple[LabelFeed, Order]:
+    """Return what does not need DALI: the feed, and which samples make up which batch."""
+    policies = open_schedule(schedule, epochs, training)
+    require_levels(transform.get("mean"), transform.get("std"))
+    images = open_images(root, on_bad_files)
+    made = make_transform(images, **transform)
+    feed = LabelFeed(
+        images,
+        made,
+        training=training,
+        seed=seed,
+        schedule=None if policies is None else policies.scaled(min(made.size)),
+        total_epochs=epochs,
+    )
+    # The number of samples in records is filled in when DALI has opened the files.
+    kind, samples = (ReaderOrder, shard[1]) if isinstance(images, Records) else (Order, len(images))
+    return feed, kind(samples, batch_size, seed, *shard, training, steps=steps_per_epoch)
+
+
+def open_batches(
+    feed: Feed,
+    order: Order,
+    device: str = "auto",
+    workers: int | None = None,
+    prefetch: int = 2,
+    device_id: int | None = None,
+) -> Batches:
+    """Run a feed through DALI, or where it is missing on the host."""
+    if device == "auto":  # DALI and CuPy may see a GPU that this torch cannot use
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if dali_problem() is not None:
+        place = device.replace("gpu", "cuda")
+        if place == "cuda" and device_id is not None:
+            place = f"cuda:{device_id}"
+        return feed.on_host(order, place, workers)
+    from ddas_gpu.pipelines.dali_pipeline import DaliBatches
+
+    return DaliBatches(
+        feed, order, device=device, device_id=device_id, num_threads=workers, prefetch=prefetch
+    )
+
+
+def warn_without_dali(feed: Feed) -> None:
+    """Warn that images will be read with Pillow; raise a ValueError if they cannot be."""
+    problem = dali_problem()
+    if problem is None:
+        return
+    warnings.warn(
+        f"ddas_gpu reads with Pillow, which is slower, because DALI is missing: {problem}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    if isinstance(feed.source, Records):
+        raise ValueError("reading .tar and .tfrecord files needs DALI: install ddas_gpu[cuda13]")
+
+
+def dali_problem() -> ImportError | None:
+    """Return why DALI cannot be imported."""
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError as error:
+        return error
+    return None
 
 
 class Loader:
@@ -161,86 +296,3 @@ class Loader:
         order = self.order
         names = ("samples", "batch_size", "seed", "num_shards")
         return {name: getattr(order, name) for name in names}
-
-
-class Sampler:
-    """The numbers of a loader's samples in the present epoch, as a DataLoader's sampler has them.
-
-    Record files are read in an order that only DALI knows: their samples cannot be listed.
-    """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def set_epoch(self, epoch: int) -> None:
-        self._loader.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        order = self._loader.order
-        whole = len(self._loader) * order.batch_size
-        return whole if self._loader.drop_last else order.shard_size
-
-    def __iter__(self) -> Iterator[int]:
-        for batch in self._loader.batch_sampler:
-            yield from batch
-
-
-class BatchSampler:
-    """The same, batch by batch."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    @property
-    def sampler(self) -> Sampler:
-        return self._loader.sampler
-
-    @property
-    def batch_size(self) -> int:
-        return self._loader.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        return self._loader.drop_last
-
-    def set_epoch(self, epoch: int) -> None:
-        self._loader.set_epoch(epoch)
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        if isinstance(self._loader.dataset, Records):
-            raise TypeError("record files are read in an order that only DALI knows")
-        order, epoch = self._loader.order, self._loader.epoch
-        for place in range(len(self)):
-            left = order.shard_size - place * order.batch_size
-            yield order.batch(epoch, place)[:left].tolist()
-
-
-class EvaluationBatches:
-    """Every image once on one of the ranks, in order, each time it is iterated over."""
-
-    def __init__(self, feed: Feed, order: Order, device: str, workers: int | None = None) -> None:
-        self._loader = Loader(feed, order, partial(batches_of, device=device, workers=workers))
-
-    def __iter__(self) -> Iterator[Any]:
-        self._loader.set_epoch(0)
-        return iter(self._loader)
-
-
-def order_for(
-    samples: int, batch_size: int, seed: int, rank: int, ranks: int, flag: str = "--batch-size"
-) -> Order:
-    """Return the order of a run's training images on this rank."""
-    if batch_size * ranks > samples:
-        on_all = f" on {ranks} ranks" if ranks > 1 else ""
-        raise ValueError(
-            f"{flag} {batch_size}{on_all} is larger than the set, which has {samples} images"
-        )
-    return Order(samples, batch_size, seed, rank, ranks, shuffle=True, drop_last=True)
-
-
-def spread(count: int, most: int) -> np.ndarray:
-    """Return up to `most` numbers below `count`, evenly spread."""
-    return np.linspace(0, count - 1, min(most, count)).astype(int)

@@ -185,3 +185,20 @@ def _initialised() -> bool:
     import torch.distributed as distributed
 
     return distributed.is_available() and distributed.is_initialized()
+
+
+def order_for(
+    samples: int, batch_size: int, seed: int, rank: int, ranks: int, flag: str = "--batch-size"
+) -> Order:
+    """Return the order of a run's training images on this rank."""
+    if batch_size * ranks > samples:
+        on_all = f" on {ranks} ranks" if ranks > 1 else ""
+        raise ValueError(
+            f"{flag} {batch_size}{on_all} is larger than the set, which has {samples} images"
+        )
+    return Order(samples, batch_size, seed, rank, ranks, shuffle=True, drop_last=True)
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """Return up to `most` numbers below `count`, evenly spread."""
+    return np.linspace(0, count - 1, min(most, count)).astype(int)

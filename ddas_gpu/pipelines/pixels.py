@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from ddas_gpu import streams
 from ddas_gpu.data.decoding import resized
 from ddas_gpu.data.sources import Pixels
-from ddas_gpu.pipelines import draws
 
 RESIZED_FROM = 256 / 224  # evaluation sees the middle 224 of 256
 MULTIPLE = 32  # sides of padded batches are multiples of this, so that few sizes occur
@@ -27,7 +27,7 @@ def pad_shift_flip(
 ) -> np.ndarray:
     """Shift images (B, H, W, 3) into black and mirror some of them.
 
-    crops: as drawn by `draws.crops_and_flips`; flips: (B,) bool.
+    crops: as drawn by `streams.crops_and_flips`; flips: (B,) bool.
     """
     count, height, width, channels = images.shape
     rows, columns = height + 2 * padding, width + 2 * padding
@@ -41,7 +41,7 @@ def pad_shift_flip(
         (image, row, pixel, row, pixel, channel),
         writeable=False,
     )
-    down, across = draws.shifts(crops, padding).T
+    down, across = streams.shifts(crops, padding).T
     shifted = windows[np.arange(count), down, across]
     shifted[flips] = shifted[flips, :, ::-1]
     return shifted
@@ -51,7 +51,7 @@ def random_parts(
     images: Sequence[np.ndarray], crops: np.ndarray, flips: np.ndarray, size: tuple[int, int]
 ) -> np.ndarray:
     """Scale a random part of each image to `size` and mirror some of them: (B, H, W, 3)."""
-    corners, sizes = draws.boxes(crops, np.array([image.shape[:2] for image in images]))
+    corners, sizes = streams.boxes(crops, np.array([image.shape[:2] for image in images]))
     ends = corners + sizes
     pixels = np.stack(
         [

@@ -60,9 +60,8 @@ class PolicyNode:
     it to be copied back.)
     """
 
-    def __init__(self, space: SearchSpace, problems: Problems) -> None:
-        self.space, self.problems = space, problems
-        self.drawn: deque[Any] = deque()
+    def __init__(self, space: SearchSpace, problems: Problems, drawn: deque[Any]) -> None:
+        self.space, self.problems, self.drawn = space, problems, drawn
         self._memory: np.ndarray | None = None
         self._rows: list[np.ndarray] = []
 

@@ -23,7 +23,7 @@ from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import Plan, PolicyGradients, free_bytes
 from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.loader import order_for
+from ddas_gpu.pipelines.order import order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch

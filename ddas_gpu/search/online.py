@@ -15,7 +15,6 @@ from ddas_gpu import ops, streams
 from ddas_gpu.data.datasets import COLUMNS, collate, one_size, open_examples
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import PolicyGradients
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.search.algorithm import rewards
@@ -131,8 +130,8 @@ class OnlineSearch:
         pixels = self._as_pixels(images)
         samples = np.arange(len(pixels))
         now = self._schedule([self._now()])
-        chosen = draws.draw_policies(now, 1, self.seed, self.augmented, samples)
-        key = draws.sign_key(self.seed, self.augmented)
+        chosen = now.draw(self.augmented, 1, self.seed, samples)
+        key = streams.sign_key(self.seed, self.augmented)
         self.augmented += 1
         return self._as_given(ops.augment(pixels, chosen, self.space, key, samples=samples))
 

@@ -26,10 +26,8 @@ from ddas_gpu.data.sources import (
 from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
 from ddas_gpu.models.registry import is_own, require_logits
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
-from ddas_gpu.pipelines.loader import spread
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
 from ddas_gpu.pipelines.transform import Output, make_transform
 from ddas_gpu.policy import PolicySchedule
@@ -232,7 +230,7 @@ class Classification(Task):
         return model
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
-        key = draws.sign_key(self.seed, batch.epoch)
+        key = streams.sign_key(self.seed, batch.epoch)
         pixels = ops.versions(batch.images, policies, space, seed=key, samples=batch.samples)
         inputs = normalise(pixels, *self._statistics)
         if batch.holes is not None:

@@ -17,11 +17,9 @@ from ddas_gpu import ops, streams
 from ddas_gpu.data.datasets import ExampleArrays, Examples, one_size
 from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.ops.table import find_any
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.example_feed import ExampleFeed
 from ddas_gpu.pipelines.feed import CleanBatch
-from ddas_gpu.pipelines.loader import spread
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
 from ddas_gpu.pipelines.transform import make_output, make_transform
 from ddas_gpu.space import SearchSpace
@@ -199,7 +197,7 @@ class Custom(Task):
         return made.to(self.device)
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
-        key = draws.sign_key(self.seed, batch.epoch)
+        key = streams.sign_key(self.seed, batch.epoch)
         trial = Trial(policies, space, key, batch.samples)
         pixels, targets = self.own.task.versions(batch.images, batch.labels, trial)
         inputs = normalise(pixels, *self._statistics)

@@ -25,11 +25,9 @@ from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
 from ddas_gpu.models.registry import is_own, try_out
 from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.box_api import check_counts
 from ddas_gpu.pipelines.box_feed import BoxFeed, CleanExamples, DetectionBatch, Examples
-from ddas_gpu.pipelines.loader import spread
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import normalise_and_pad
 from ddas_gpu.pipelines.transform import (
     IMAGENET_MEAN,
@@ -171,7 +169,7 @@ class Detection(Task):
             clean.labels * count,
             policies.repeat(size, axis=0),
             space,
-            draws.sign_key(self.seed, batch.epoch),
+            streams.sign_key(self.seed, batch.epoch),
             samples=samples.reshape(-1),
         )
         in_all = Examples(*(old + new for old, new in zip(clean, augmented, strict=True)))

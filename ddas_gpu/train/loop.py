@@ -16,9 +16,8 @@ from ddas_gpu.data.sources import Source
 from ddas_gpu.data.splits import held_out
 from ddas_gpu.distributed.ranks import ALONE, Ranks, in_touch
 from ddas_gpu.errors import Diverged
-from ddas_gpu.pipelines.batches import StepBatches
-from ddas_gpu.pipelines.loader import EvaluationBatches, order_for
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.batches import EvaluationBatches, StepBatches
+from ddas_gpu.pipelines.order import Order, order_for
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
 from ddas_gpu.space import check_space

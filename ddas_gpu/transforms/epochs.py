@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ddas_gpu.pipelines import draws
+from ddas_gpu import streams
 from ddas_gpu.policy import PolicySchedule
 
 DRAWS = ("sample", "random")
@@ -56,8 +56,8 @@ class EpochPolicy:
     def draw(self, samples: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the policy of each sample, and the seed for `augment`."""
         epoch = self.epoch
-        policies = draws.draw_policies(self.schedule, self.epochs, self.seed, epoch, samples)
-        return policies, draws.sign_key(self.seed, epoch)
+        policies = self.schedule.draw(epoch, self.epochs, self.seed, samples)
+        return policies, streams.sign_key(self.seed, epoch)
 
 
 class SamplePolicy(EpochPolicy):

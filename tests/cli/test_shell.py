@@ -11,7 +11,7 @@ import torch
 
 from ddas_gpu.cli.groups import RunSettings
 from ddas_gpu.cli.shell import exit_code, prepare
-from ddas_gpu.ops import api
+from ddas_gpu.ops import backends
 
 LEAVE = """
 import atexit
@@ -112,9 +112,9 @@ def test_a_gpu_without_cupy_is_used_and_the_missing_package_named(
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
         monkeypatch.setenv("LOCAL_RANK", str(rank))
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    api.forget()
+    backends.forget()
     device = prepare(RunSettings(threads=1), fixed_shapes=True)
-    api.forget()
+    backends.forget()
     assert device == torch.device("cuda", rank)
     printed = capsys.readouterr().err
     assert printed.count("pip install 'ddas_gpu[cuda13]'") == (rank != 1)

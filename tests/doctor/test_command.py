@@ -16,7 +16,7 @@ import ddas_gpu
 from ddas_gpu.__main__ import main
 from ddas_gpu.doctor import printing
 from ddas_gpu.doctor.checks import FAILED, MARKS, all_checks
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 
 CHECKS = all_checks()
 
@@ -73,7 +73,7 @@ def test_wrong_flags(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
 def test_a_broken_op_ends_with_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
-    run_kernels, images = native.run, []
+    run_kernels, images = backends.run, []
 
     def sabotaged(pictures, chains, source, target) -> None:
         run_kernels(pictures, chains, source, target)
@@ -85,7 +85,7 @@ def test_a_broken_op_ends_with_exit_code_1(
         memory[size // 2] ^= 1  # one bit of one pixel
         images.append(size)
 
-    monkeypatch.setattr(native, "run", sabotaged)
+    monkeypatch.setattr(backends, "run", sabotaged)
     file = tmp_path / "doctor.json"
     assert main(["doctor", "--json", str(file)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("✗ op")]

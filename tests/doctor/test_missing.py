@@ -13,7 +13,7 @@ import torch
 from ddas_gpu.doctor import bank, kernels, machine, speed
 from ddas_gpu.doctor.checks import FAILED, OK, UNCHECKED, CheckFailed, all_checks
 from ddas_gpu.doctor.machine import Machine
-from ddas_gpu.ops import cuda, native
+from ddas_gpu.ops import backends, cuda
 
 CHECKS = all_checks()
 CPU, GPU = "no GPU that torch can use", None
@@ -67,7 +67,7 @@ def test_a_gpu_that_cupy_cannot_use(monkeypatch: pytest.MonkeyPatch, here: Machi
 @pytest.mark.parametrize(("no_gpu", "status"), [(CPU, FAILED), (GPU, UNCHECKED)])
 def test_without_a_compiler(monkeypatch, tmp_path, no_gpu, status) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    native.library.cache_clear()
+    backends.library.cache_clear()
     somewhere = Machine(tmp_path, no_gpu)
     result = CHECKS["compiler"].run(somewhere)
     assert result.status == status and "install g++ or set CXX" in result.text

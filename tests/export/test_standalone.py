@@ -22,6 +22,7 @@ from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.export.differences import EXACT
 from ddas_gpu.export.standalone import TARGETS, exported, plain
 from ddas_gpu.ops import OPS, augment
+from ddas_gpu.ops.records import negated
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.streams import draw
 
@@ -66,7 +67,7 @@ def compared(images: np.ndarray, target: str, folder: Path) -> dict[str, tuple]:
         argument, op = space.argument(index), OPS[candidate.op]
         ops += [op.name] * len(images)
         for minus in negative:
-            signed = op.negated(argument) if minus else argument
+            signed = negated(op, argument) if minus else argument
             arguments.append(np.nan if signed is None else float(signed))
     cases = {
         "images": np.concatenate([images] * len(space)),

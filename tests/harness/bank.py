@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest import mock
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 from ddas_gpu.ops.cuda import CudaTarget
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Inputs, Records
 from harness.host_kernels import KERNELS, HostKernels
@@ -50,7 +50,7 @@ def bank_on(kernels: HostKernels) -> Iterator[None]:
         target.run_inputs(pictures, chains, sources, inputs)
 
     with (
-        mock.patch.object(native, "run", run),
-        mock.patch.object(native, "run_inputs", run_inputs),
+        mock.patch.object(backends, "run", run),
+        mock.patch.object(backends, "run_inputs", run_inputs),
     ):
         yield

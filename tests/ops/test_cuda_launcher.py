@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddas_gpu.ops import arrays, cuda, native
+from ddas_gpu.ops import arrays, backends, cuda
 from ddas_gpu.ops.cuda import DeviceError, PinnedMemory
 from ddas_gpu.ops.records import (
     Inputs,
@@ -158,10 +158,10 @@ def test_a_changed_header_changes_the_options_that_are_cupys_cache_key(
     header, monkeypatch, tmp_path
 ):
     launch()
-    changed = shutil.copytree(native.kernel_folder(), tmp_path / "kernels")
+    changed = shutil.copytree(backends.kernel_folder(), tmp_path / "kernels")
     with (changed / header).open("a") as file:
         file.write("// changed\n")
-    monkeypatch.setattr(native, "kernel_folder", lambda: changed)
+    monkeypatch.setattr(backends, "kernel_folder", lambda: changed)
     cuda.module.cache_clear()
     launch()
     before, after = ({o for o in options if o[:2] != "-I"} for _, options in FAKE.launches)

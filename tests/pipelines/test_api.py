@@ -18,8 +18,8 @@ from nvidia.dali.plugin.pytorch import (
 )
 
 import ddas_gpu
-from ddas_gpu import PolicySchedule, SearchSpace, augment
-from ddas_gpu.pipelines import draws, evaluation_pipeline, training_pipeline
+from ddas_gpu import PolicySchedule, SearchSpace, augment, streams
+from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
 from ddas_gpu.pipelines.dali_pipeline import ImagePipeline
 
 RAW = {"mean": [0.0] * 3, "std": [1.0] * 3, "layout": "NHWC"}  # levels come out as they are
@@ -42,16 +42,16 @@ def same(one: list, other: list) -> bool:
 
 def expected_batch(images, samples, schedule, epochs, epoch, seed, padding, flip):
     """Slow and plain: one image after the other."""
-    policies = draws.draw_policies(schedule, epochs, seed, epoch, samples)
-    crops, flips = draws.crops_and_flips(seed, epoch, samples, flip)
+    policies = schedule.draw(epoch, epochs, seed, samples)
+    crops, flips = streams.crops_and_flips(seed, epoch, samples, flip)
     batch = []
     for row, sample in enumerate(samples):
         image = images[sample]
         padded = np.pad(image, ((padding, padding), (padding, padding), (0, 0)))
-        top, left = draws.shifts(crops, padding)[row]
+        top, left = streams.shifts(crops, padding)[row]
         part = padded[top : top + image.shape[0], left : left + image.shape[1]]
         part = np.ascontiguousarray(part[:, ::-1] if flips[row] else part)
-        key = draws.sign_key(seed, epoch)
+        key = streams.sign_key(seed, epoch)
         batch += augment([part], policies[row], schedule.space, key, samples=[sample])
     return np.stack(batch)
 
@@ -76,8 +76,8 @@ def test_the_policy_acts_on_decoded_files(folder, schedule):
     ):
         epoch, place = divmod(number, 3)
         samples = policy.order.batch(epoch, place)
-        drawn = draws.draw_policies(schedule, 3, 0, epoch, samples)
-        key = draws.sign_key(0, epoch)
+        drawn = schedule.draw(epoch, 3, 0, samples)
+        key = streams.sign_key(0, epoch)
         expected = augment(clean.astype(np.uint8), drawn, schedule.space, key, samples=samples)
         np.testing.assert_array_equal(images, expected)
         np.testing.assert_array_equal(labels[:, 0], samples // 5)  # five images a class
@@ -207,7 +207,7 @@ def test_layout_dtype_normalisation_and_cutout(arrays, layout, dtype):
     ((images, labels),) = run(pipeline, 1)
     samples = labels[:, 0]
     expected = (arrays[0][samples] - mean) / std
-    corners = draws.hole_corners(0, 0, samples, (12, 10), 4)
+    corners = streams.hole_corners(0, 0, samples, (12, 10), 4)
     for image, (top, left) in zip(expected, corners, strict=True):
         image[max(top, 0) : top + 4, max(left, 0) : left + 4] = 0
     if layout == "NCHW":

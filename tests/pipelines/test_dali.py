@@ -23,6 +23,7 @@ from ddas_gpu.pipelines import dali_pipeline as dali
 from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
 from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.dali_pipeline import gpu_number
+from ddas_gpu.pipelines.policy_node import PolicyNode
 
 
 @pytest.fixture
@@ -90,16 +91,16 @@ def test_a_damaged_file_is_named_through_dalis_iterators(own_folder: Path):
         list(DALIClassificationIterator(pipeline, reader_name="Reader"))
 
 
-def test_a_problem_in_the_policy_node_keeps_its_type_and_words(arrays, schedule):
+def test_a_problem_in_the_policy_node_keeps_its_type_and_words(arrays, schedule, monkeypatch):
     pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu")
 
     class Odd(Exception):
         pass
 
-    def fail(images, order):
+    def fail(node, images, order):
         raise Odd("a lamp fell over")
 
-    pipeline.feed.node.augment = fail
+    monkeypatch.setattr(PolicyNode, "augment", fail)
     for _ in range(2):  # and it stays broken
         with pytest.raises(Odd, match="a lamp fell over") as raised:
             pipeline.run()
@@ -107,10 +108,10 @@ def test_a_problem_in_the_policy_node_keeps_its_type_and_words(arrays, schedule)
 
 
 @pytest.mark.parametrize("runs", [1, 4])
-def test_a_pipeline_that_failed_is_released(arrays, schedule, runs):
+def test_a_pipeline_that_failed_is_released(arrays, schedule, runs, monkeypatch):
     """An exception that the graph keeps must not keep the pipeline: threads, buffers and all."""
     pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu")
-    pipeline.feed.node.augment = int  # a TypeError
+    monkeypatch.setattr(PolicyNode, "augment", int)  # a TypeError
     for _ in range(runs):
         with pytest.raises(TypeError):
             pipeline.run()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
 from ddas_gpu import PolicySchedule, SearchSpace, streams
-from ddas_gpu.pipelines import draws
 
 MANY = np.arange(100_000)
 # A right implementation fails with this probability, for the one seed that is tested.
@@ -17,7 +16,7 @@ SIGNIFICANCE = 1e-4
 
 
 def test_uniforms_are_uniform_and_independent():
-    drawn = draws.uniforms(3, MANY, 3)
+    drawn = streams.uniforms(3, MANY, 3)
     assert drawn.shape == (len(MANY), 3) and 0 <= drawn.min() and drawn.max() < 1
     for column in drawn.T:
         assert kstest(column, "uniform").pvalue > SIGNIFICANCE
@@ -26,13 +25,13 @@ def test_uniforms_are_uniform_and_independent():
 
 def test_a_draw_depends_on_the_sample_alone():
     some = np.array([70_000, 3, 512])
-    assert (draws.uniforms(3, MANY, 4)[some] == draws.uniforms(3, some, 4)).all()
+    assert (streams.uniforms(3, MANY, 4)[some] == streams.uniforms(3, some, 4)).all()
 
 
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_policies_have_the_probabilities_of_the_epoch(schedule: PolicySchedule, epoch: int):
     p_tp, p_o = schedule.at(epoch, 3)
-    policies = draws.draw_policies(schedule, 3, seed=11, epoch=epoch, samples=MANY)
+    policies = schedule.draw(epoch, 3, seed=11, samples=MANY)
     applied = (policies >= 0).all(1)
     assert ((policies == -1).all(1) | applied).all(), "a policy is applied whole or not at all"
     counts = np.array([applied.sum(), (~applied).sum()])
@@ -47,8 +46,8 @@ def test_policies_have_the_probabilities_of_the_epoch(schedule: PolicySchedule, 
 def test_the_ops_of_a_policy_are_independent_of_each_other_and_of_the_signs():
     space = SearchSpace.of(["Identity", "Invert"], depth=2)
     schedule = PolicySchedule(space, np.ones(1), np.array([[0.5, 0.5]]))
-    policies = draws.draw_policies(schedule, 1, seed=2, epoch=0, samples=MANY)
-    signs = streams.draw(draws.sign_key(2, 0), MANY, 2).negative
+    policies = schedule.draw(0, 1, seed=2, samples=MANY)
+    signs = streams.draw(streams.sign_key(2, 0), MANY, 2).negative
     together = policies[:, 0] * 4 + policies[:, 1] * 2 + signs[:, 0]
     assert chisquare(np.bincount(together, minlength=8)).pvalue > SIGNIFICANCE
 
@@ -56,31 +55,28 @@ def test_the_ops_of_a_policy_are_independent_of_each_other_and_of_the_signs():
 def test_candidates_of_probability_zero_are_never_drawn():
     space = SearchSpace.of(["Identity", "Invert", "FlipLR", "FlipUD"], depth=2)
     schedule = PolicySchedule(space, np.ones(1), np.array([[0.0, 0.5, 0.5, 0.0]]))
-    policies = draws.draw_policies(schedule, 1, seed=2, epoch=0, samples=MANY)
+    policies = schedule.draw(0, 1, seed=2, samples=MANY)
     assert set(policies.ravel()) == {1, 2}
 
 
 def test_epochs_and_seeds_do_not_share_draws(schedule: PolicySchedule):
     samples = np.arange(1000)
-    drawn = [
-        draws.draw_policies(schedule, 3, seed, epoch, samples)
-        for seed, epoch in ((0, 2), (1, 2), (0, 1))
-    ]
+    drawn = [schedule.draw(epoch, 3, seed, samples) for seed, epoch in ((0, 2), (1, 2), (0, 1))]
     assert (drawn[0] != drawn[1]).any() and (drawn[0] != drawn[2]).any()
 
 
 def test_beyond_the_last_epoch_its_probabilities_stay(all_or_nothing: PolicySchedule):
     last = PolicySchedule(all_or_nothing.space, np.array([0.0, 1.0]), all_or_nothing.p_o[:2])
-    policies = draws.draw_policies(last, 2, 0, epoch=7, samples=np.arange(10))
+    policies = last.draw(7, 2, 0, samples=np.arange(10))
     assert (policies == 1).all()
 
 
 def test_shifts_are_even_over_all_places():
-    crops, flips = draws.crops_and_flips(0, 0, MANY, flip=True)
-    places = draws.shifts(crops, 4)
+    crops, flips = streams.crops_and_flips(0, 0, MANY, flip=True)
+    places = streams.shifts(crops, 4)
     assert chisquare(np.bincount(places[:, 0] * 9 + places[:, 1], minlength=81)).pvalue > 1e-4
     assert chisquare([flips.sum(), (~flips).sum()]).pvalue > SIGNIFICANCE
-    assert not draws.crops_and_flips(0, 0, MANY, flip=False)[1].any()
+    assert not streams.crops_and_flips(0, 0, MANY, flip=False)[1].any()
 
 
 @given(
@@ -88,16 +84,16 @@ def test_shifts_are_even_over_all_places():
     seed=st.integers(0, 100),
 )
 def test_boxes_lie_inside_their_images(sizes: list[tuple[int, int]], seed: int):
-    crops, _ = draws.crops_and_flips(seed, 0, np.arange(len(sizes)), flip=False)
-    corner, shape = draws.boxes(crops, np.array(sizes))
+    crops, _ = streams.crops_and_flips(seed, 0, np.arange(len(sizes)), flip=False)
+    corner, shape = streams.boxes(crops, np.array(sizes))
     assert (shape > 0).all() and (corner >= 0).all()
     assert (corner + shape <= np.array(sizes)).all()
 
 
 def test_boxes_have_the_area_and_ratio_of_a_random_resized_crop():
     sizes = np.tile([400, 500], (20_000, 1))
-    crops, _ = draws.crops_and_flips(0, 0, np.arange(20_000), flip=False)
-    corner, shape = draws.boxes(crops, sizes)
+    crops, _ = streams.crops_and_flips(0, 0, np.arange(20_000), flip=False)
+    corner, shape = streams.boxes(crops, sizes)
     area, ratio = shape.prod(1) / 200_000, shape[:, 1] / shape[:, 0]
     assert 0.079 < area.min() < 0.09 and 0.95 < area.max() <= 1
     assert 0.73 < ratio.min() < 0.77 and 1.3 < ratio.max() < 1.36
@@ -107,13 +103,13 @@ def test_boxes_have_the_area_and_ratio_of_a_random_resized_crop():
 
 
 def test_an_image_that_no_part_fits_gives_its_middle():
-    crops, _ = draws.crops_and_flips(0, 0, np.arange(50), flip=False)
-    corner, shape = draws.boxes(crops, np.tile([3, 1000], (50, 1)))
+    crops, _ = streams.crops_and_flips(0, 0, np.arange(50), flip=False)
+    corner, shape = streams.boxes(crops, np.tile([3, 1000], (50, 1)))
     assert (shape == [3, 4]).all() and (corner == [0, 498]).all()
 
 
 def test_holes_have_their_middle_in_the_image():
-    corners = draws.hole_corners(0, 0, MANY, (32, 24), 16)
+    corners = streams.hole_corners(0, 0, MANY, (32, 24), 16)
     middles = corners + 8
     assert (middles.min(0) == 0).all() and (middles.max(0) == [31, 23]).all()
     assert chisquare(np.bincount(middles[:, 0])).pvalue > SIGNIFICANCE

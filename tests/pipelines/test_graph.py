@@ -97,7 +97,7 @@ def test_a_file_comes_out_as_pillow_shows_it(photo, tmp_path, name):
 @pytest.mark.parametrize("name", ["jpeg.jpg", "turned6.jpg", "rgb.png"])
 def test_the_random_part_of_a_file_is_where_it_was_drawn(photo, tmp_path, name):
     """Also for turned images: the place is meant in the upright one."""
-    from ddas_gpu.pipelines import draws
+    from ddas_gpu import streams
 
     path = tmp_path / "class" / name
     path.parent.mkdir()
@@ -106,8 +106,8 @@ def test_the_random_part_of_a_file_is_where_it_was_drawn(photo, tmp_path, name):
     pipeline = training_pipeline(tmp_path, None, 1, 8, "cpu", size=32, flip=True, **RAW)
     for epoch in range(8):
         image = np.array(pipeline.run()[0].as_tensor())[0]
-        crops, flips = draws.crops_and_flips(0, epoch, np.array([0]), flip=True)
-        corner, shape = draws.boxes(crops, np.array([upright.shape[:2]]))
+        crops, flips = streams.crops_and_flips(0, epoch, np.array([0]), flip=True)
+        corner, shape = streams.boxes(crops, np.array([upright.shape[:2]]))
         (top, left), (height, width) = corner[0], shape[0]
         part = Image.fromarray(upright[top : top + height, left : left + width])
         part = np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
@@ -172,4 +172,4 @@ def test_a_graph_that_is_finished_outside_ends_in_bytes(arrays, schedule):
     pipeline = training_pipeline(arrays, schedule, 4, 3, "cpu", cutout=3, finished=False)
     images, _ = pipeline.run()
     assert images.as_tensor().dtype == types.UINT8
-    assert len(pipeline.feed.node.drawn) > 0  # the policies wait for `pack`
+    assert len(pipeline.feed.drawn) > 0  # the policies wait for `pack`

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddas_gpu.pipelines import draws
+from ddas_gpu import streams
 from ddas_gpu.pipelines.pixels import (
     channel_statistics,
     common_size,
@@ -28,7 +28,7 @@ IMAGES = np.random.default_rng(0).integers(1, 256, (40, 8, 10, 3), np.uint8)
 
 
 def drawn(count: int, seed: int = 0, flip: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    return draws.crops_and_flips(seed, 0, np.arange(count), flip)
+    return streams.crops_and_flips(seed, 0, np.arange(count), flip)
 
 
 @given(padding=st.integers(0, 5), flip=st.booleans(), seed=st.integers(0, 99))
@@ -116,7 +116,7 @@ def test_statistics_of_many_images_are_those_of_all():
 
 @pytest.mark.parametrize("side", [1, 4, 16])
 def test_holes_are_squares_around_a_pixel_cut_at_the_border(side):
-    corners = draws.hole_corners(0, 0, np.arange(900), (12, 9), side)
+    corners = streams.hole_corners(0, 0, np.arange(900), (12, 9), side)
     inputs = torch.ones(900, 3, 12, 9)
     cut_holes(inputs, corners, side)
     holes = (inputs == 0).numpy()

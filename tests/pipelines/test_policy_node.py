@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,7 +30,7 @@ def make_order(count: int, seed: int) -> DrawnPolicies:
 
 def test_orders_are_carried_out_in_turn_for_every_layout_of_memory():
     generator = np.random.default_rng(0)
-    node = PolicyNode(SPACE, Problems())
+    node = PolicyNode(SPACE, Problems(), deque())
     together = generator.integers(0, 256, (5, 9, 8, 3), np.uint8)
     apart = [np.array(image) for image in generator.integers(0, 256, (4, 9, 8, 3), np.uint8)]
     mixed = [generator.integers(0, 256, (6 + i, 8, 3), np.uint8) for i in range(3)]
@@ -53,7 +54,7 @@ def test_boxes_planned_ahead_and_pixels_later_are_the_same_as_both_at_once():
     options = {"samples": samples}
     plans = plan_boxes(sizes, boxes, labels, policies, space, 9, **options)
     expected = augment_boxes(images, boxes, labels, policies, space, 9, **options)
-    node = BoxPolicyNode(space, Problems())
+    node = BoxPolicyNode(space, Problems(), deque())
     node.drawn.append(plans.steps)
     found = (node(images), plans.boxes, plans.labels)
     for mine, yours in zip(found, expected, strict=True):
@@ -96,7 +97,7 @@ def test_neighbouring_images_on_a_gpu_become_one_array():
 
 
 def test_a_problem_is_noted_and_the_images_are_left_alone():
-    node = PolicyNode(SPACE, Problems())
+    node = PolicyNode(SPACE, Problems(), deque())
     images = [np.zeros((4, 4, 3), np.uint8)]
     node.drawn.append(DrawnPolicies(np.array([[999, 0]]), 0, np.array([0])))
     assert node(images) is images

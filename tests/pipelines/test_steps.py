@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from ddas_gpu import streams
 from ddas_gpu.data.folder import open_folder
 from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import ImageArrays
 from ddas_gpu.ops import augment
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.box_feed import BoxFeed, flipped_boxes
 from ddas_gpu.pipelines.feed import LabelFeed
-from ddas_gpu.pipelines.loader import order_for
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.order import Order, order_for
 from ddas_gpu.pipelines.pixels import normalise
 from ddas_gpu.pipelines.transform import Square, make_box_transform, make_transform
 
@@ -102,9 +101,9 @@ def test_the_policy_acts_between_crop_and_normalisation(in_memory, schedule):
     batches = steps(in_memory, 11, schedule=schedule, **PLAIN)
     made = batches.batch(2)
     samples = batches.order.batch(1, 0)
-    policies = draws.draw_policies(schedule, 3, 4, 1, samples)
+    policies = schedule.draw(1, 3, 4, samples)
     pixels = augment(
-        in_memory.images[samples], policies, schedule.space, draws.sign_key(4, 1), samples=samples
+        in_memory.images[samples], policies, schedule.space, streams.sign_key(4, 1), samples=samples
     )
     output = make_transform(in_memory).output
     assert made.images.equal(normalise(torch.from_numpy(pixels), output.mean, output.std))
@@ -119,7 +118,7 @@ def test_clean_batches_are_bytes_with_what_the_search_needs(source):
     assert batch.samples.tolist() == batches.order.batch(0, 1).tolist() and batch.epoch == 0
     assert batch.labels.tolist() == source.labels[batch.samples].tolist()
     size = tuple(batch.images.shape[1:3])
-    assert (batch.holes == draws.hole_corners(4, 0, batch.samples, size, 5)).all()
+    assert (batch.holes == streams.hole_corners(4, 0, batch.samples, size, 5)).all()
     middle = steps(source, clean=True, cutout=5, training=False).batch(1)
     assert middle.holes is None
 
@@ -179,7 +178,7 @@ def test_an_unreadable_file_is_named_when_its_batch_is_due(folder, tmp_path, no_
 def test_a_gpu_graph_can_be_defined_without_a_gpu(folder, annotated, training):
     pytest.importorskip("nvidia.dali")
     from ddas_gpu.data.coco import Coco
-    from ddas_gpu.pipelines.batches import make_pipeline
+    from ddas_gpu.pipelines.api import make_pipeline
 
     source = open_folder(folder)
     label_feed = LabelFeed(source, make_transform(source), training=training, clean=True)

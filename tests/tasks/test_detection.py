@@ -14,11 +14,10 @@ import torch
 from PIL import Image
 from search_commands import results, search
 
-from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu import PolicySchedule, SearchSpace, streams
 from ddas_gpu.detection import targets_for
 from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
-from ddas_gpu.pipelines import draws
 from ddas_gpu.pipelines.pixels import normalise_and_pad
 from ddas_gpu.pipelines.transform import IMAGENET_MEAN, IMAGENET_STD
 from ddas_gpu.report.run import load_run
@@ -78,7 +77,7 @@ def test_each_version_has_the_pixels_and_boxes_of_its_policy(resize, coco_root):
     drawn = ["Identity", "Rotate_BBox 6", "TranslateX_BBox 8", "Solarize_Only_BBoxes 8"]
     policies = np.array([[names.index(name)] * 2 for name in drawn])
     batch = search.batches.batch(0)
-    clean, key = batch.examples, draws.sign_key(search.seed, 0)
+    clean, key = batch.examples, streams.sign_key(search.seed, 0)
     versions = search.task.versions(batch, policies, search.space)
     assert versions.inputs.shape[:3] == (5, 3, 3)
     assert versions.unchanged.tolist() == [True, False, False, False]

@@ -30,7 +30,7 @@ from torture.fuzzing import fuzz
 from torture.starts import signalled
 from train_commands import train
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 
 MARK = "<!-- figures: written by `make torture` -->\n"
 SAME = "all end with the bytes of an undisturbed run"
@@ -152,7 +152,7 @@ def attack_runs(campaign: Campaign, command: Command, column: int, share: float)
 
     @cache
     def disks() -> Disks:
-        native.library()  # a child without rights could not read it
+        backends.library()  # a child without rights could not read it
         return Disks(command, folder / command.name)
 
     @cache

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ("test_pillow_exact.py", "test_api.py", "test_box_policies.py")
@@ -34,8 +34,8 @@ THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 import sys
 import numpy as np
-from ddas_gpu.ops import OPS, PixelScale, apply_op, native, set_num_threads
-native.FLAGS = eval(sys.argv[1])
+from ddas_gpu.ops import OPS, PixelScale, apply_op, backends, set_num_threads
+backends.FLAGS = eval(sys.argv[1])
 set_num_threads(4)
 batches = np.random.default_rng(0).integers(0, 256, (4, 12, 96, 96, 3), np.uint8)
 calls = 0
@@ -53,8 +53,8 @@ print(calls, "calls of", len(OPS), "ops")
 BANK = """
 import sys
 import pytest
-from ddas_gpu.ops import native
-native.FLAGS = eval(sys.argv[1])
+from ddas_gpu.ops import backends
+backends.FLAGS = eval(sys.argv[1])
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 """
 
@@ -72,10 +72,10 @@ def library(name: str) -> str:
 def sanitize(name: str) -> int:
     """Build under a sanitizer, run, and return the exit code."""
     flags, libraries, options = SANITIZERS[name]
-    native.FLAGS = (*native.FLAGS, "-g", *flags)
-    native.build()  # before the sanitizer is loaded: the compiler must not run under it
+    backends.FLAGS = (*backends.FLAGS, "-g", *flags)
+    backends.build()  # before the sanitizer is loaded: the compiler must not run under it
     tests = [str(ROOT / "tests" / "ops" / test) for test in TESTS]
-    flags_now = repr(native.FLAGS)
+    flags_now = repr(backends.FLAGS)
     program = {"address": [BANK, flags_now, *tests], "thread": [THREADS, flags_now]}
     environment = {**os.environ, **options, "LD_PRELOAD": ":".join(map(library, libraries))}
     # The thread sanitizer needs addresses that randomisation does not move.

@@ -9,7 +9,6 @@ from PIL import Image
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.ops import apply_op
 from ddas_gpu.ops.table import PixelScale, find
-from ddas_gpu.pipelines.draws import draw_policies
 from ddas_gpu.train import baselines
 
 
@@ -26,7 +25,7 @@ def test_randaugment_always_applies_ops_of_one_level():
     assert len(schedule.space) == 14
     assert schedule.space.depth == 3
     assert {candidate.level for candidate in schedule.space} == {None, 5}
-    drawn = draw_policies(schedule, 10, 0, 3, np.arange(20_000))
+    drawn = schedule.draw(3, 10, 0, np.arange(20_000))
     assert (drawn >= 0).all()
     counts = np.bincount(drawn.ravel(), minlength=14) / drawn.size
     assert np.abs(counts - 1 / 14).max() < 0.005

@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from ddas_gpu import BoxPolicyTransform, PolicySchedule, PolicyTransform, SearchSpace
+from ddas_gpu import BoxPolicyTransform, PolicySchedule, PolicyTransform, SearchSpace, streams
 from ddas_gpu.ops.box_policies import augment_boxes
-from ddas_gpu.pipelines import draws
 
 # --- stand-ins for torchvision.tv_tensors, with the attributes that it sets on its tensors --------
 
@@ -165,8 +164,8 @@ def test_it_is_what_the_pipelines_do_to_the_sample_of_that_index(epoch):
     dropped = 0
     for index in range(30):
         image, boxes, labels = scene(index)
-        policies = draws.draw_policies(BOXES, 2, 4, epoch, np.array([index]))
-        key = draws.sign_key(4, epoch)
+        policies = BOXES.draw(epoch, 2, 4, np.array([index]))
+        key = streams.sign_key(4, epoch)
         expected = augment_boxes([image], [boxes], [labels], policies, COCO, key, samples=[index])
         found = transform(image, boxes, labels, index=index)
         for one, (other,) in zip(found, expected, strict=True):

@@ -11,8 +11,7 @@ from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator, LastBatchPolicy
 
 import ddas_gpu
-from ddas_gpu import PolicySchedule, SearchSpace, augment
-from ddas_gpu.pipelines import draws
+from ddas_gpu import PolicySchedule, SearchSpace, augment, streams
 
 SPACE = SearchSpace.preset("cifar")
 SCHEDULE = PolicySchedule(
@@ -49,8 +48,8 @@ def test_every_image_gets_the_policy_of_its_place_in_the_epoch(arrays):
         for number, found in enumerate(batches(pipeline, 8)):
             epoch, place = divmod(number, 2)
             samples = np.arange(place * 8, place * 8 + 8) * 2 + rank
-            policies = draws.draw_policies(SCHEDULE, 3, 4, epoch, samples)
-            key = draws.sign_key(4, epoch)
+            policies = SCHEDULE.draw(epoch, 3, 4, samples)
+            key = streams.sign_key(4, epoch)
             expected = augment(images, policies, SPACE, key, samples=samples)
             np.testing.assert_array_equal(found, expected)
 

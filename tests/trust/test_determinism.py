@@ -6,13 +6,14 @@ on the host, which both return Pillow's bytes (tests/ops/test_pillow_exact.py).
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
 
 from ddas_gpu import PolicySchedule, SearchSpace, augment, loader
 from ddas_gpu.ops import get_num_threads, set_num_threads
-from ddas_gpu.pipelines import batches
 
 pytestmark = pytest.mark.filterwarnings("ignore:ddas_gpu reads with Pillow")
 
@@ -31,7 +32,8 @@ def path(request, monkeypatch) -> str:
 
 
 def without_dali(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "dali_problem", lambda: ImportError("not installed"))
+    loaders = import_module("ddas_gpu.pipelines.loader")  # its name is that of a function, too
+    monkeypatch.setattr(loaders, "dali_problem", lambda: ImportError("not installed"))
 
 
 def images_of(source, batch_size: int, **options) -> dict[int, bytes]:

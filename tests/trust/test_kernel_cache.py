@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 
 AUGMENT = """
 import numpy as np
@@ -78,7 +78,7 @@ def test_a_folder_that_others_can_write_is_refused(cached, tmp_path, monkeypatch
     shared.chmod(mode)
     monkeypatch.setenv("DDAS_CACHE", str(shared))
     with pytest.raises(ValueError, match="shared can be written by other users"):
-        native.build()
+        backends.build()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -86,16 +86,16 @@ def test_files_of_another_user_are_refused(cached, tmp_path, monkeypatch):
     """Planted while the folder was open to others."""
     (tmp_path / cached[0].name).write_bytes(cached[1])
     monkeypatch.setenv("DDAS_CACHE", str(tmp_path))
-    assert native.build().parent == tmp_path
+    assert backends.build().parent == tmp_path
     os.chown(tmp_path / cached[0].name, 12345, -1)
     with pytest.raises(ValueError, match=r"\.so can be written by other users"):
-        native.build()
+        backends.build()
 
 
 def test_an_empty_variable_is_none(monkeypatch, tmp_path):
     monkeypatch.setenv("DDAS_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert native.cache_folder() == tmp_path / "ddas_gpu"
+    assert backends.cache_folder() == tmp_path / "ddas_gpu"
 
 
 # The limit leaves no room for a thread's stack or a large copy, but for small objects.

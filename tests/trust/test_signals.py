@@ -16,7 +16,7 @@ from commands import write_classes
 
 from ddas_gpu import scan
 from ddas_gpu.errors import Stopped, exit_code_of, stoppable
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 from ddas_gpu.report import __main__ as report
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -80,7 +80,7 @@ def test_while_the_kernels_are_compiled(tmp_path, monkeypatch, number):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     with pytest.raises(Stopped) as stop, stoppable():
-        native.build()
+        backends.build()
     assert stop.value.number == number
     assert not (tmp_path / "cache").exists()
     assert not list((tmp_path / "temporary").iterdir())

@@ -13,6 +13,7 @@ from ddas_gpu.ops import table
 from ddas_gpu.ops.kornia import filters, places, tones  # noqa: F401 (they register the ops)
 from ddas_gpu.ops.kornia.entries import Call, Entry, entry_of, find
 from ddas_gpu.ops.kornia.levels import Levels, to_bytes, to_floats
+from ddas_gpu.ops.records import check_size
 
 tones.add_missing_point_ops()
 
@@ -122,7 +123,7 @@ def _prepare(
 ) -> Call:
     """Return the checked parameters of an op."""
     op, (batch, _, height, width) = entry.op, images.shape
-    op.check_size(height, width)
+    check_size(op, height, width)
     values, tensor = _argument(entry, images, argument, fractions)
     asked = tensor is not None and tensor.requires_grad and torch.is_grad_enabled()
     if asked and not entry.has_argument_gradient(interpolation):

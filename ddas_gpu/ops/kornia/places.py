@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from ddas_gpu.ops.kornia.entries import BILINEAR, Call, moves
+from ddas_gpu.ops.records import numbers_of
 
 
 @moves()
@@ -41,7 +42,7 @@ def Cutout(images: Tensor, call: Call) -> Tensor:
     """0 inside the rectangle"""
     assert call.centres is not None
     _, _, height, width = images.shape
-    sizes = [call.op.numbers(value, height, width).ints for value in call.values]
+    sizes = [numbers_of(call.op, value, height, width).ints for value in call.values]
     sides = torch.tensor(sizes, device=images.device)  # (1 or B, 2): width, height
     start = call.centres - sides // 2
 
@@ -124,7 +125,7 @@ def gather(images: Tensor, call: Call) -> Tensor:
     """Apply Pillow's NEAREST transform in 16.16 fixed point, with the numbers of the kernels."""
     batch, channels, height, width = images.shape
     distinct = sorted(set(call.values))  # a batch that differs in its signs has two
-    numbers = [call.op.numbers(value, height, width).ints for value in distinct]
+    numbers = [numbers_of(call.op, value, height, width).ints for value in distinct]
     a, b, c, d, e, f = torch.tensor(numbers, device=images.device).T[:, :, None, None]
     x = torch.arange(width, device=images.device)
     y = torch.arange(height, device=images.device).unsqueeze(1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ddas_gpu.ops import native
+from ddas_gpu.ops import backends
 from ddas_gpu.ops.cuda import OPTIONS
 from harness.host_kernels import KERNELS, HostKernels
 from harness.ptx.translate import HEADER, translate
@@ -19,7 +19,7 @@ def ptx_of(name: str, architecture: int) -> str:
     """Return the PTX of kernels/`name`.cu with the options of the launcher."""
     from cupy.cuda import nvrtc
 
-    version = f"-DSOURCES_{native.kernel_digest('.cu', '.cuh', '.h')}"
+    version = f"-DSOURCES_{backends.kernel_digest('.cu', '.cuh', '.h')}"
     target = f"--gpu-architecture=compute_{architecture}"
     text = (KERNELS / f"{name}.cu").read_text("utf-8")
     program = nvrtc.createProgram(text, f"{name}.cu", (), ())

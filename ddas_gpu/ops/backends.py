@@ -1,4 +1,8 @@
-"""The CPU target: kernels/cpu.cpp, built by the machine's own C++ compiler on first use."""
+"""Which back end runs where, and the one of the CPU.
+
+The kernels run on the CPU (`kernels/cpu.cpp`, built by the machine's own C++ compiler on first use)
+and on GPUs (`cuda`); where neither can run, torch does the same with Kornia (`fallback`).
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,102 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from ddas_gpu.files import write_atomically
 from ddas_gpu.ops.records import DEFINITIONS, Chains, Inputs, Records
+
+BACKENDS = ("auto", "cuda", "cpu", "kornia")
+
+_told: set[str] = set()  # devices whose reason has been said
+
+
+class Choice(NamedTuple):
+    """The fastest back end on a device."""
+
+    backend: str
+    reason: str | None  # why it is not the kernels, and what to do about it
+
+
+def choose_backend(backend: str, place: str) -> str:
+    """Return the back end for images on `place`, "cpu" or "cuda"."""
+    if backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; there are: {', '.join(BACKENDS)}")
+    if backend == "auto":
+        tell(place, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=5))
+        return best_on(place).backend
+    if backend in ("cpu", "cuda") and backend != place:
+        raise ValueError(f"backend {backend!r} cannot reach images on {place!r}: move them first")
+    return backend
+
+
+@lru_cache(maxsize=2)
+def best_on(place: str) -> Choice:
+    """Return the kernels if they can run on `place`, else torch, which is slower."""
+    problem = cuda_problem() if place == "cuda" else cpu_problem()
+    if problem is None:
+        return Choice(place, None)
+    where = "the GPU" if place == "cuda" else "the CPU"
+    reason = f"ddas_gpu runs its ops with PyTorch on {where}, which is slower, because {problem}"
+    return Choice("kornia", reason)
+
+
+def tell(place: str, say: Callable[[str], None]) -> None:
+    """Say, once per process, why the kernels cannot run on `place`, if they cannot."""
+    reason = best_on(place).reason
+    if reason is not None and place not in _told:
+        _told.add(place)
+        say(reason)
+
+
+def cuda_problem() -> str | None:
+    """Return why CuPy cannot run the kernels, and what to install; None if it can."""
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported ({error}): pip install 'ddas_gpu[{_extra()}]'"
+    if cupy.is_available():
+        return None
+    return f"CuPy finds no GPU; it must fit the driver: pip install 'ddas_gpu[{_extra()}]'"
+
+
+def _extra() -> str:
+    """Return the extra for the CUDA version of torch."""
+    torch = sys.modules.get("torch")
+    version = getattr(torch.version, "cuda", None) if torch else None
+    return "cuda12" if version and version.startswith("12.") else "cuda13"
+
+
+def cpu_problem() -> str | None:
+    """Return why the CPU target cannot be built; None if it can."""
+    try:
+        library()
+    except NoCompiler as problem:
+        return f"its CPU kernels cannot be built: {problem}"
+    return None
+
+
+def forget() -> None:
+    """Decide anew, and say so anew; for tests."""
+    best_on.cache_clear()
+    _told.clear()
+
+
+# --- the CPU target -------------------------------------------------------------------------------
 
 # No contraction: a fused multiply-add rounds once where Pillow rounds twice.
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 
 NO_MEMORY = "too little memory for the spare copies of the images"
 
-_threads = 0  # 0: the number of cores of this process
+_threads = 0  # 0: as many as `cores`
 
 
 class NoCompiler(RuntimeError):
@@ -29,7 +115,7 @@ class NoCompiler(RuntimeError):
 
 
 def set_num_threads(threads: int) -> None:
-    """Set the number of threads of the CPU target; the default is the cores of this process."""
+    """Set the number of threads of the CPU target; the default is `cores`."""
     global _threads
     if not isinstance(threads, int) or threads < 1:
         raise ValueError(f"the number of threads must be 1 or more, not {threads!r}")
@@ -37,7 +123,13 @@ def set_num_threads(threads: int) -> None:
 
 
 def get_num_threads() -> int:
-    return _threads or len(os.sched_getaffinity(0))
+    return _threads or cores()
+
+
+def cores() -> int:
+    """Return this process's share of the cores: torchrun's ranks on one machine divide them."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
+    return max(1, len(os.sched_getaffinity(0)) // int(ranks))
 
 
 def run(pictures: Records, chains: Chains, source: int, target: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddas_gpu.ops import OPS, apply_op, get_num_threads, native, set_num_threads
+from ddas_gpu.ops import OPS, apply_op, backends, get_num_threads, set_num_threads
 
 AUGMENT = (
     "import numpy as np; from ddas_gpu.ops import apply_op; "
@@ -32,40 +32,40 @@ def test_processes_that_start_at_once_share_one_library(tmp_path):
 def quick_flags(tmp_path, monkeypatch):
     """A cache of its own, and no optimisation: these tests ask when to compile, not how well."""
     monkeypatch.setenv("DDAS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", ("-std=c++17", "-fPIC", "-shared"))
+    monkeypatch.setattr(backends, "FLAGS", ("-std=c++17", "-fPIC", "-shared"))
 
 
 def test_a_second_build_is_found_and_another_source_is_built_anew(quick_flags, monkeypatch):
-    first = native.build()
+    first = backends.build()
     stamp = first.stat().st_mtime_ns
-    assert native.build() == first
+    assert backends.build() == first
     assert first.stat().st_mtime_ns == stamp
-    monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-DOTHER"))
-    assert native.build() != first
+    monkeypatch.setattr(backends, "FLAGS", (*backends.FLAGS, "-DOTHER"))
+    assert backends.build() != first
 
 
 @pytest.mark.parametrize("header", ["pixels.h", "tasks.h", "cpu_job.h", "cpu_tones.h"])
 def test_a_changed_header_is_built_anew(header, quick_flags, monkeypatch, tmp_path):
-    first = native.build()
-    changed = shutil.copytree(native.kernel_folder(), tmp_path / "kernels")
-    monkeypatch.setattr(native, "kernel_folder", lambda: changed)
-    assert native.build() == first
+    first = backends.build()
+    changed = shutil.copytree(backends.kernel_folder(), tmp_path / "kernels")
+    monkeypatch.setattr(backends, "kernel_folder", lambda: changed)
+    assert backends.build() == first
     with (changed / header).open("a") as file:
         file.write("// changed\n")
-    assert native.build() != first
+    assert backends.build() != first
 
 
 def test_another_cpu_gets_another_library(quick_flags, monkeypatch):
-    first = native.build()
-    monkeypatch.setattr(native, "_cpu", lambda: "flags: none")
-    assert native.build() != first
+    first = backends.build()
+    monkeypatch.setattr(backends, "_cpu", lambda: "flags: none")
+    assert backends.build() != first
 
 
 def test_a_compiler_that_fails_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("DDAS_CACHE", str(tmp_path))
-    monkeypatch.setattr(native, "FLAGS", ("-std=no-such-standard",))
-    with pytest.raises(native.NoCompiler, match="no-such-standard"):
-        native.build()
+    monkeypatch.setattr(backends, "FLAGS", ("-std=no-such-standard",))
+    with pytest.raises(backends.NoCompiler, match="no-such-standard"):
+        backends.build()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,8 +73,8 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setenv("DDAS_CACHE", str(file / "cache"))
-    with pytest.raises(native.NoCompiler, match="cannot be written"):
-        native.build()
+    with pytest.raises(backends.NoCompiler, match="cannot be written"):
+        backends.build()
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def test_processors_with_smaller_vectors_return_the_same_bytes(processor, tmp_pa
     code = """
 import sys
 import numpy as np
-from ddas_gpu.ops import OPS, PixelScale, apply_op, native
-native.FLAGS = tuple(f.replace("native", sys.argv[1]) for f in native.FLAGS)
+from ddas_gpu.ops import OPS, PixelScale, apply_op, backends
+backends.FLAGS = tuple(f.replace("native", sys.argv[1]) for f in backends.FLAGS)
 images = np.random.default_rng(0).integers(0, 256, (3, 70, 70, 3), np.uint8)
 images[1] //= 9
 for name, op in OPS.items():
