@@ -135,7 +135,7 @@ def run(name: str, domain: str, seed: int, training: bool) -> dict[str, Any]:
     while not search.finished:
         search.step()
     schedule = search.schedule()
-    policies, rewards = zip(*search.trials, strict=True)
+    policies, rewards, _ = search.trials.arrays()
     line = {
         "settings": name,
         "domain": domain,
@@ -144,8 +144,8 @@ def run(name: str, domain: str, seed: int, training: bool) -> dict[str, Any]:
         "steps": search.steps,
         "p_tp": schedule.p_tp[-1],
         "p_o": schedule.p_o[-1].tolist(),
-        "policies": np.stack(policies).tolist(),
-        "rewards": [[float(f"{r:.4g}") for r in row] for row in np.stack(rewards).tolist()],
+        "policies": policies.tolist(),
+        "rewards": [[float(f"{r:.4g}") for r in row] for row in rewards.tolist()],
     }
     if training:
         line["accuracy"] = accuracy_under(schedule, search, domain)

@@ -44,6 +44,7 @@ def read_records(
         "num_shards": num_shards,
         "pad_last_batch": True,  # so that epochs begin with a batch
         "stick_to_shard": True,
+        "dont_use_mmap": True,  # as in graph.read_files
     }
     files = [str(file) for file in records.files]
     if records.kind == "webdataset":

@@ -29,6 +29,7 @@ from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch
 from ddas_gpu.search.alpha import (
     AugmentationParameters,
+    TrialLog,
     deal_policies,
     draw_policies,
 )
@@ -123,8 +124,7 @@ class Search:
         self.plan: Plan | None = None  # of the gradients, since the first step
         self.steps = 0  # done so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
-        # Of each step: φ (L̂, N_o), r (L̂,), and Σ_l P(φ_l)/Z · r_l / Z_g, which moves α_tp.
-        self.trials: list[tuple[np.ndarray, np.ndarray, float]] = []
+        self.trials = TrialLog(settings.policy.policies, space.depth)  # for the verdict
 
     def _steps(self, feed: Feed, flag: str, batch_size: int, seed: int) -> StepBatches:
         """Return this rank's batches, of a random order for each pass over the images."""
@@ -183,7 +183,7 @@ class Search:
         watch.lap("dot")
         read = self.read(gradients.losses, validation, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
-        self.trials.append((policies, read.rewards.numpy(), pull(shares, read.rewards)))
+        self.trials.append(policies, read.rewards.numpy(), pull(shares, read.rewards))
         watch.lap("update")
         self.steps += 1
         p_tp, p_o = self.parameters.apply_probability, self.parameters.op_probabilities
@@ -366,7 +366,7 @@ class Search:
         return {
             "steps": self.steps,
             "identity": self.identity(),
-            "trials": [torch.from_numpy(np.stack(part)) for part in zip(*self.trials, strict=True)],
+            "trials": self.trials.state_dict(),
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "parameters": self.parameters.state_dict(),
@@ -392,10 +392,7 @@ class Search:
                     f"the run was started with another {name}: {state['identity'][name]}, not {own}"
                 )
         self.steps = state["steps"]
-        policies, rewards, pulls = (
-            part.numpy() for part in state["trials"] or [torch.empty(0)] * 3
-        )
-        self.trials = list(zip(policies, rewards, pulls.tolist(), strict=True))
+        self.trials.load_state_dict(state["trials"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.parameters.load_state_dict(state["parameters"])

@@ -7,6 +7,8 @@ policy φ is a row of candidate indices; P(φ) is the product of their p_o.
 from __future__ import annotations
 
 import math
+from array import array
+from typing import Any
 
 import numpy as np
 import torch
@@ -149,3 +151,30 @@ class AugmentationParameters:
         self.alpha_o.copy_(state["alpha_o"])
         self.adam_tp.load_state_dict(state["adam_tp"])
         self.adam_o.load_state_dict(state["adam_o"])
+
+
+class TrialLog:
+    """What the steps have tried, in arrays that grow: 56 bytes per step of three pairs.
+
+    Of each step: φ, (L̂, N_o), r, (L̂,), and Σ_l P(φ_l)/Z · r_l / Z_g, which moves α_tp.
+    """
+
+    def __init__(self, policies: int, depth: int) -> None:
+        self._shapes = (-1, policies, depth), (-1, policies), (-1,)
+        self._parts: list[array[Any]] = [array("i"), array("d"), array("d")]
+
+    def append(self, policies: np.ndarray, rewards: np.ndarray, pull: float) -> None:
+        for part, values in zip(self._parts, (policies, rewards, pull), strict=True):
+            part.frombytes(np.asarray(values, part.typecode).tobytes())
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return copies of the parts, with the steps as their first axis."""
+        pairs = zip(self._parts, self._shapes, strict=True)
+        return [np.array(part).reshape(shape) for part, shape in pairs]
+
+    def state_dict(self) -> list[torch.Tensor]:
+        return [torch.from_numpy(part) for part in self.arrays()]
+
+    def load_state_dict(self, state: list[torch.Tensor]) -> None:
+        for part, values in zip(self._parts, state, strict=True):
+            part[:] = array(part.typecode, values.numpy().astype(part.typecode).tobytes())

@@ -138,7 +138,7 @@ class SearchJob:
 
 def trials_of(search: Search) -> Trials:
     """Return what the steps so far have tried."""
-    return Trials(*(np.stack(part) for part in zip(*search.trials, strict=True)))
+    return Trials(*search.trials.arrays())
 
 
 def apply_of(search: Search) -> Apply:

@@ -121,6 +121,50 @@ def test_a_pipeline_that_failed_is_released(arrays, schedule, runs, monkeypatch)
     assert left() is None
 
 
+LOSING = """
+import os, sys
+from pathlib import Path
+from ddas_gpu.pipelines import evaluation_pipeline
+files = {path: path.read_bytes() for path in Path(sys.argv[1]).rglob("*.png")}
+pipeline = evaluation_pipeline(sys.argv[1], len(files), "cpu", size=16)
+pipeline.build()
+parent = os.getpid()
+if not os.fork():
+    while os.getppid() == parent:
+        for path, content in files.items():
+            os.truncate(path, 0)
+            path.write_bytes(content)
+    os._exit(0)
+for _ in range(12):
+    try:
+        pipeline.run()
+    except (ValueError, RuntimeError):  # the file may be whole again by the time it is looked at
+        pipeline = evaluation_pipeline(sys.argv[1], len(files), "cpu", size=16)
+os._exit(0)
+"""
+
+
+def test_files_that_are_replaced_while_they_are_read(tmp_path: Path):
+    """A mapped file would end the process here, with SIGBUS."""
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
+    (tmp_path / "class").mkdir()
+    for number in range(16):
+        Image.fromarray(pixels).save(tmp_path / "class" / f"{number}.png")
+    done = run_program(LOSING, tmp_path)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+def run_program(program: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 @pytest.mark.parametrize("way", ["pass", "raise SystemExit(0)", "os.kill(os.getpid(), 2)"])
 def test_the_interpreter_exits_with_batches_under_way(folder: Path, way: str):
     program = f"""
@@ -133,15 +177,7 @@ pipeline = training_pipeline({str(folder)!r}, schedule, 64, 1, "cpu", prefetch=8
 pipeline.run()
 {way}
 """
-    root = Path(__file__).resolve().parents[2]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_program(program)
     assert "Fatal" not in done.stderr
     assert done.returncode in ((-2, 130) if "kill" in way else (0,)), done.stderr
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -193,3 +196,26 @@ def test_epochs_of_records_with_so_many_steps(records, schedule):
     assert len(batches) == 2
     for _ in range(3):
         assert [len(labels) for _, labels in batches] == [4, 4]
+
+
+TRUNCATED = """
+import os, sys
+from ddas_gpu.pipelines import loader
+for number, batch in enumerate(loader(sys.argv[1], None, 4, 9, "cpu", size=12)):
+    if number == 2:
+        os.truncate(sys.argv[1], 0)
+"""
+
+
+def test_a_tfrecord_that_is_truncated_in_mid_run(arrays, tmp_path):
+    """A mapped file would end the process here, with SIGBUS."""
+    path = tmp_path / "a.tfrecord"
+    write_tfrecord(path, *(np.concatenate(20 * [part]) for part in arrays))
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATED, str(path)],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "RuntimeError" in done.stderr, (done.returncode, done.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ddas_gpu.search.alpha import (
     AugmentationParameters,
+    TrialLog,
     deal_policies,
     draw_policies,
 )
@@ -194,3 +196,30 @@ def test_policies_from_decks_are_uniform():
     dealt = np.concatenate([deal_policies(0, step, 3, 2, K) for step in range(4000)])
     pairs = np.bincount(dealt[:, 0] * K + dealt[:, 1], minlength=K * K)
     assert chisquare(pairs).pvalue > 0.01
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=20), st.integers(0, 20))
+def test_the_log_of_trials_keeps_every_bit(seeds, restart):
+    """Also when it is stored and loaded on the way."""
+    log, rows = TrialLog(3, 2), []
+    for number, seed in enumerate(seeds):
+        if number == restart:
+            log, stored = TrialLog(3, 2), log.state_dict()
+            log.load_state_dict(stored)
+        random = np.random.default_rng(seed)
+        rows.append((random.integers(0, 2**31, (3, 2)), random.normal(size=3), random.normal()))
+        log.append(*rows[-1])
+    for part, shape, values in zip(log.arrays(), ((3, 2), (3,), ()), range(3), strict=True):
+        assert part.shape == (len(rows), *shape)
+        assert part.tolist() == [np.asarray(row[values]).tolist() for row in rows]
+
+
+def test_the_log_of_trials_takes_a_few_dozen_bytes_per_step():
+    log, row = TrialLog(3, 2), (np.ones((3, 2), int), np.ones(3), 1.0)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(2000):
+        log.append(*row)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken < 2000 * 70

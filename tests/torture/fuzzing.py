@@ -28,6 +28,7 @@ from ddas_gpu.data.cifar import find_batches, open_cifar
 from ddas_gpu.data.coco import open_coco
 from ddas_gpu.data.decoding import read_image
 from ddas_gpu.data.scanning import find_problem
+from ddas_gpu.data.sources import FOREIGN, FORMATS
 from ddas_gpu.data.svhn import FILE, read_digits
 from ddas_gpu.errors import sentence
 from ddas_gpu.report.writing import write_report
@@ -246,13 +247,15 @@ def _data_files(fuzzer: Fuzzer, count: Callable[[int], int]) -> None:
 
 def _images(fuzzer: Fuzzer, count: Callable[[int], int]) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
-    for kind in ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP"):
+    for kind in (*FORMATS, *FOREIGN):
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, kind)
         path = fuzzer.folder / f"image.{kind.lower()}"
 
-        def look(path: Path = path) -> None:
+        def look(path: Path = path, kind: str = kind) -> None:
             find_problem(path)
             read_image(path)
+            assert kind in FORMATS, f"a {kind} was read"
 
-        fuzzer.bytes(f"{kind} files", count(1_500), buffer.getvalue(), path, look)
+        words = f"{kind} files" + ", which are not read" * (kind in FOREIGN)
+        fuzzer.bytes(words, count(1_500), buffer.getvalue(), path, look)

@@ -12,9 +12,18 @@ import numpy as np
 from search_commands import search
 from torture.children import Child
 
-# Some 350 steps per epoch on a network of a few weights.
+STEPS = 250  # per epoch, on a network of a few weights
 SEARCH = (
-    *("--train-images", "1400", "--val-images", "40", "--batch-size", "4", "--threads", "1"),
+    *(
+        "--train-images",
+        str(4 * STEPS),
+        "--val-images",
+        "40",
+        "--batch-size",
+        "4",
+        "--threads",
+        "1",
+    ),
     *("--val-batch-size", "4", "--policies", "2", "--model", "torture.load:tiny_network"),
 )
 SAMPLES = 200
@@ -82,7 +91,7 @@ def search_steps(folder: Path, steps: int) -> Slopes:
             return real(job)
 
         search.job.step = step
-        epochs = -(-steps // 350)
+        epochs = -(-steps // STEPS)
         return search(*SEARCH, "--epochs", epochs, "--out", folder / "run")
 
     return sampled(folder, steps, work)
