@@ -64,7 +64,7 @@ def test_growth_with_the_model(device, benchmark, tables):
     for width in (1, 2, 3, 4):
         settings = preset("digits").replace(model=f"wrn-10-{width}", policies=3)
         search = open_search(settings, device=device)
-        ways[sum(weight.numel() for weight in search.weights)] = search.step
+        ways[sum(weight.numel() for weight in search.learner.weights)] = search.step
     record("weights (search step)", "weights", ways, 1, benchmark, tables, rounds=3)
 
 

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from ddas_gpu.cli.shell import keep_freed_memory
 from ddas_gpu.ops import OPS
 from ddas_gpu.ops.records import steps_of
-from ddas_gpu.search.algorithm import Search, open_search, rewards
+from ddas_gpu.search.algorithm import Search, open_search
+from ddas_gpu.search.alpha import rewards
 from ddas_gpu.search.settings import preset
 from ddas_gpu.streams import draw
 
@@ -66,7 +67,7 @@ def compare_steps(scale, settings, device, benchmark, tables, rounds) -> None:
 
 def straightforward_step(search: Search) -> None:
     """Take a step of Algorithm 1 with only the data and α of the package."""
-    step, model, weights = search.steps, search.model, search.weights
+    step, model, weights = search.steps, search.model, search.learner.weights
     batch = search.batches.batch(step)
     clean, labels, task = batch.images, batch.labels, search.task
     policies = search.draw_policies(step)
@@ -80,10 +81,12 @@ def straightforward_step(search: Search) -> None:
         sum(w * g for w, g in zip(shares, each, strict=True))
         for each in zip(*gradients, strict=True)
     ]
-    search.descend(dict(zip(search.names, combined, strict=True)), search.learning_rate(step))
+    search.learner.descend(
+        dict(zip(search.learner.names, combined, strict=True)), search.learning_rate(step)
+    )
     inputs, targets = task.validation_inputs(search.validation_batches.batch(step))
-    _, direction = search.validation_gradient(inputs.contiguous(), targets)
-    flat = torch.cat([direction[name].flatten() for name in search.names])
+    _, direction = search.learner.validation_gradient(inputs.contiguous(), targets)
+    flat = torch.cat([direction[name].flatten() for name in search.learner.names])
     dots = torch.stack([torch.cat([g.flatten() for g in each]) @ flat for each in gradients])
     search.parameters.update(policies, rewards(dots.double()))
     search.steps += 1

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from contextlib import AbstractContextManager
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,29 +17,29 @@ import torch
 from ddas_gpu import streams
 from ddas_gpu.cli.rules import bytes_of
 from ddas_gpu.cli.settings import FREE_TO_CHANGE
-from ddas_gpu.distributed.ranks import ALONE, MeanGradient, Ranks
+from ddas_gpu.distributed.ranks import ALONE, Ranks
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import Plan, PolicyGradients, free_bytes
 from ddas_gpu.pipelines.batches import StepBatches
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import order_for
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.runs.network import learning_rate, make_sgd, mixed_precision, open_network
+from ddas_gpu.runs.network import learning_rate, open_network
 from ddas_gpu.runs.stopwatch import Stopwatch, stopwatch
 from ddas_gpu.search.alpha import (
     AugmentationParameters,
     TrialLog,
+    apply_rate,
     deal_policies,
     draw_policies,
+    pull,
+    rewards,
 )
+from ddas_gpu.search.learner import Learner
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.task import Task, Versions, open_task
-
-FLOAT16_SCALE = 1024.0
-APPLY_TRAVEL = 10.0  # of α_tp in a run whose every step goes the same way
-MOST_APPLY_RATE = 0.05
 
 
 class Read(NamedTuple):
@@ -50,23 +49,6 @@ class Read(NamedTuple):
     validation_loss: float
     measured: dict[str, float]  # of the validation batch, such as validation_accuracy
     rewards: torch.Tensor  # (L̂,) float64
-
-
-def rewards(dots: torch.Tensor) -> torch.Tensor:
-    """Return r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
-
-    Negative where the policy's step lowers the validation loss more than the clean step does.
-    """
-    return dots[0] - dots[1:]
-
-
-def pull(shares: torch.Tensor, rewards: torch.Tensor) -> float:
-    """Return Σ_l P(φ_l)/Z · r_l / Z_g from w, (L̂ + 1,), and r, (L̂,); 0 without a signal.
-
-    Negative where it raises α_tp.
-    """
-    size = rewards.abs().sum().item()
-    return (shares[1:] @ rewards / shares[1:].sum()).item() / size if size else 0.0
 
 
 class Search:
@@ -106,19 +88,16 @@ class Search:
         self.steps_per_epoch = self.batches.per_epoch
         self.total_steps = training.epochs * self.steps_per_epoch
         self.model = open_network(task, self.train.class_names, settings.run, ranks)
-        self.names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        self.weights = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer = make_sgd(self.weights, training)
+        memory = settings.policy.val_memory
+        self.learner = Learner(self.model, task, training, memory, self.device, ranks)
         self.parameters = AugmentationParameters(
             len(space),
             settings.policy.apply_probability,
             lr_ops=settings.policy.lr_ops,
-            lr_apply=self.apply_rate(),
+            lr_apply=apply_rate(settings.policy.lr_apply, self.total_steps),
             betas=settings.policy.adam_betas,
             relative=settings.policy.compare_with == "policies",
         )
-        self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val, with --val-memory
-        self.mixed, self.half = mixed_precision(training.amp, self.device)
         # Found once and kept in checkpoints, so that a resumed run computes in the same way.
         self.memory = bytes_of(training.memory) if training.memory else free_bytes(self.device)
         self.plan: Plan | None = None  # of the gradients, since the first step
@@ -157,7 +136,7 @@ class Search:
         policies = self.draw_policies(step)
         versions = self.versions(step, policies, watch)
         shares = self.parameters.weights(policies)
-        with self.autocast():
+        with self.learner.autocast():
             gradients = PolicyGradients(
                 self.model,
                 self.task.loss,
@@ -168,18 +147,18 @@ class Search:
                 memory=self.memory,
             )
         self.plan = gradients.plan
-        gradient = self.mean_gradient()
+        gradient = self.learner.mean_gradient()
         for name, part in gradients.weighted_parts():
             gradient.add(name, part)
         watch.lap("gradients")
         # Read while the gradient is all-reduced.
         validation_batch = self.task.validation_inputs(self.validation_batches.batch(step))
         watch.lap("validation")
-        self.descend(gradient.result(), learning_rate)
+        self.learner.descend(gradient.result(), learning_rate)
         watch.lap("gradients")
-        validation, direction = self.validation_gradient(*validation_batch)
+        validation, direction = self.learner.validation_gradient(*validation_batch)
         watch.lap("validation")
-        dots = gradients.dot(self.remember(direction))
+        dots = gradients.dot(self.learner.remember(direction))
         watch.lap("dot")
         read = self.read(gradients.losses, validation, dots, versions.unchanged)
         self.parameters.update(policies, read.rewards)
@@ -213,10 +192,6 @@ class Search:
         watch.lap("augment")
         return versions
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Compute in 16 bits inside, where --amp says so."""
-        return torch.autocast(self.device.type, self.half, enabled=self.mixed)
-
     def read(
         self,
         losses: torch.Tensor,
@@ -245,11 +220,6 @@ class Search:
         names = (f"validation_{name}" for name in self.task.measured)
         return Read(losses_.tolist(), loss, dict(zip(names, measured, strict=True)), reward)
 
-    def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
-        """Return the all-reduce of a gradient of the weights, whose parts come in this order."""
-        pairs = list(zip(self.names, self.weights, strict=True))
-        return MeanGradient(self.ranks, dict(pairs[::-1] if last_layer_first else pairs))
-
     def draw_policies(self, step: int) -> np.ndarray:
         """Draw φ_1 … φ_L̂ of a step, (L̂, N_o)."""
         sizes = self.settings.policy.policies, self.space.depth, len(self.space)
@@ -257,73 +227,10 @@ class Search:
             return deal_policies(self.seed, step, *sizes)
         return draw_policies(streams.generator(self.seed, Stream.POLICIES, step), *sizes)
 
-    def apply_rate(self) -> float:
-        """Return α_tp's learning rate; without one, a rate that lets p_tp reach any value.
-
-        Adam's step is at most the rate: with a total of `APPLY_TRAVEL`, p_tp can go from 0.35 to
-        0.05 or 0.95 in a third of the steps.
-        """
-        given = self.settings.policy.lr_apply
-        return min(APPLY_TRAVEL / self.total_steps, MOST_APPLY_RATE) if given is None else given
-
     def learning_rate(self, step: int) -> float:
         """Return SGD's learning rate η for a step."""
         steps = self.total_steps, self.steps_per_epoch
         return learning_rate(self.settings.training, step, *steps)
-
-    def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
-        """Update θ_t to θ_{t+1}: one step of SGD with momentum along `gradient`."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        for name, weight in zip(self.names, self.weights, strict=True):
-            weight.grad = gradient[name]
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def validation_gradient(
-        self, inputs: torch.Tensor, targets: Any
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return L_val and its gradient at the present θ, batch norm in training mode.
-
-        Beside L_val there is what else the task measures, such as the accuracy.
-        The pass runs on copies of the buffers, because the running statistics are the clean
-        batches'. Each layer's gradient is all-reduced while the layers before it are computed.
-        """
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        with self.autocast():
-            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
-            loss = self.task.loss(outputs, targets)
-        gradient = self.mean_gradient(last_layer_first=True)
-        # Small cotangents would be 0 in float16; a power of two changes no bit of the others.
-        scale = FLOAT16_SCALE if self.mixed and self.half is torch.float16 else 1.0
-
-        def add(name: str, part: torch.Tensor) -> None:
-            gradient.add(name, part if scale == 1 else part / scale)
-
-        hooks = [
-            weight.register_hook(partial(add, name))
-            for name, weight in zip(self.names, self.weights, strict=True)
-        ]
-        parts = torch.autograd.grad(loss * scale, self.weights, allow_unused=True)
-        for hook in hooks:
-            hook.remove()
-        for name, weight, part in zip(self.names, self.weights, parts, strict=True):
-            if part is None:  # a weight that the loss does not depend on
-                gradient.add(name, torch.zeros_like(weight))
-        numbers = [loss.detach(), *self.task.measure(outputs, targets)]
-        return torch.stack([number.double() for number in numbers]), gradient.result()
-
-    def remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the direction that rewards are measured along: a running mean of g_val."""
-        memory = self.settings.policy.val_memory
-        if not memory:
-            return gradient
-        if not self.direction:
-            self.direction = {name: part.clone() for name, part in gradient.items()}
-        share = max(1 / (self.steps + 1), 1 - memory)
-        for name, mean in self.direction.items():
-            mean.lerp_(gradient[name], share)
-        return self.direction
 
     def require_finite(self, what: str, *values: float) -> None:
         if not all(math.isfinite(value) for value in values):
@@ -340,17 +247,12 @@ class Search:
     def _fingerprints(self) -> tuple[int, int]:
         return self.train.fingerprint(), self.validation.fingerprint()
 
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers the network learns."""
-        return sum(weight.numel() for weight in self.weights)
-
     def provenance(self) -> dict[str, Any]:
         """Return what the policy was found with: settings, network, data; as JSON has it."""
         values = json.loads(json.dumps(self.settings.to_json()))
         return {
             **{name: value for name, value in values.items() if name not in FREE_TO_CHANGE},
-            "parameters": self.parameter_count,
+            "parameters": self.learner.parameter_count,
             "fingerprints": self.fingerprints(),
             **self.task.provenance(),
         }
@@ -367,21 +269,17 @@ class Search:
             "steps": self.steps,
             "identity": self.identity(),
             "trials": self.trials.state_dict(),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            **self.learner.state_dict(),
             "parameters": self.parameters.state_dict(),
-            "direction": self.direction,
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
             "memory": self.memory,
         }
 
     def identity(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
-        shapes = {name: tuple(value.shape) for name, value in self.model.state_dict().items()}
-        network = f"{type(self.model).__qualname__} of {self.parameter_count:,} parameters"
         candidates = json.dumps(self.space.to_json())
         return {
-            "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
+            "model": self.learner.identity(),
             "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
         }
 
@@ -393,11 +291,8 @@ class Search:
                 )
         self.steps = state["steps"]
         self.trials.load_state_dict(state["trials"])
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.learner.load_state_dict(state)
         self.parameters.load_state_dict(state["parameters"])
-        direction = state["direction"].items()
-        self.direction = {name: part.to(self.device) for name, part in direction}
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
         self.memory = state["memory"]
 

@@ -16,6 +16,9 @@ import torch
 from ddas_gpu import streams
 from ddas_gpu.streams import Stream
 
+APPLY_TRAVEL = 10.0  # of α_tp in a run whose every step goes the same way
+MOST_APPLY_RATE = 0.05
+
 
 def draw_policies(
     generator: np.random.Generator, count: int, depth: int, candidates: int
@@ -151,6 +154,32 @@ class AugmentationParameters:
         self.alpha_o.copy_(state["alpha_o"])
         self.adam_tp.load_state_dict(state["adam_tp"])
         self.adam_o.load_state_dict(state["adam_o"])
+
+
+def rewards(dots: torch.Tensor) -> torch.Tensor:
+    """Return r_l = g_val · (g_0 - g_l), (L̂,), from g_val · g_l, (L̂ + 1,).
+
+    Negative where the policy's step lowers the validation loss more than the clean step does.
+    """
+    return dots[0] - dots[1:]
+
+
+def pull(shares: torch.Tensor, rewards: torch.Tensor) -> float:
+    """Return Σ_l P(φ_l)/Z · r_l / Z_g from w, (L̂ + 1,), and r, (L̂,); 0 without a signal.
+
+    Negative where it raises α_tp.
+    """
+    size = rewards.abs().sum().item()
+    return (shares[1:] @ rewards / shares[1:].sum()).item() / size if size else 0.0
+
+
+def apply_rate(given: float | None, steps: int) -> float:
+    """Return α_tp's learning rate; without one, a rate that lets p_tp reach any value.
+
+    Adam's step is at most the rate: with a total of `APPLY_TRAVEL`, p_tp can go from 0.35 to
+    0.05 or 0.95 in a third of the steps.
+    """
+    return min(APPLY_TRAVEL / steps, MOST_APPLY_RATE) if given is None else given
 
 
 class TrialLog:

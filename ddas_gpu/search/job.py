@@ -19,6 +19,7 @@ from ddas_gpu.report.next_steps import data_flags, without_search
 from ddas_gpu.runs.job import Files, Metrics
 from ddas_gpu.runs.run_folder import POLICY, SAMPLES, SPLIT, archive
 from ddas_gpu.search.algorithm import Search
+from ddas_gpu.search.alpha import apply_rate
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.search.verdict import AS_UNIFORM, Apply, Trials, judge
 from ddas_gpu.space import SearchSpace
@@ -145,7 +146,8 @@ def apply_of(search: Search) -> Apply:
     """Return how α_tp has learned."""
     policy = search.settings.policy
     end = search.parameters.apply_probability
-    return Apply(policy.apply_probability, search.apply_rate(), policy.adam_betas, end)
+    rate = apply_rate(policy.lr_apply, search.total_steps)
+    return Apply(policy.apply_probability, rate, policy.adam_betas, end)
 
 
 def top_candidates(space: SearchSpace, probabilities: np.ndarray, count: int) -> str:
@@ -162,7 +164,7 @@ def require_same_state(search: Search) -> None:
     if search.ranks.count == 1:
         return
     alpha = digest(search.parameters.alpha_tp, search.parameters.alpha_o)
-    facts = {"policy parameters (α)": alpha, "weights": digest(*search.weights)}
+    facts = {"policy parameters (α)": alpha, "weights": digest(*search.learner.weights)}
     when = f" after epoch {search.steps // search.steps_per_epoch}"
     require_same(search.ranks, facts, when)
 

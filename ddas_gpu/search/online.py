@@ -17,8 +17,7 @@ from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.search.algorithm import rewards
-from ddas_gpu.search.alpha import AugmentationParameters, draw_policies
+from ddas_gpu.search.alpha import AugmentationParameters, draw_policies, rewards
 from ddas_gpu.search.presets import sized_space
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream

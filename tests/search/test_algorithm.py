@@ -18,6 +18,7 @@ from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.pipelines.pixels import channel_statistics, normalise
 from ddas_gpu.search import algorithm as searching
 from ddas_gpu.search.algorithm import Diverged, Search, open_search
+from ddas_gpu.search.alpha import apply_rate
 from ddas_gpu.search.settings import preset
 
 SPACE = SearchSpace.of(("Identity", "FlipUD", "Rotate", "Invert"), levels=(8,), depth=2)  # K = 4
@@ -238,8 +239,8 @@ def test_a_loss_that_is_no_number_stops_before_alpha_is_touched(where):
         with torch.no_grad():
             search.model.classifier.weight[0, 0] = math.nan
     else:
-        real = search.descend
-        search.descend = lambda gradient, rate: real(gradient, 1e38)
+        real = search.learner.descend
+        search.learner.descend = lambda gradient, rate: real(gradient, 1e38)
     with pytest.raises(Diverged, match=f"{where} loss is no longer a finite number in step 1"):
         search.step()
     np.testing.assert_array_equal(search.parameters.op_probabilities, before)
@@ -306,22 +307,22 @@ def test_a_search_with_all_our_settings_continues_from_its_state():
 
 def test_rewards_are_measured_along_the_mean_of_the_validation_gradients(monkeypatch):
     search, seen = make(val_memory=0.5), []
-    real = search.validation_gradient
+    real = search.learner.validation_gradient
 
     def keep(*batch):
         loss, gradient = real(*batch)
         seen.append({name: part.clone() for name, part in gradient.items()})
         return loss, gradient
 
-    monkeypatch.setattr(search, "validation_gradient", keep)
+    monkeypatch.setattr(search.learner, "validation_gradient", keep)
     for _ in range(3):
         search.step()
-    for name, mean in search.direction.items():
+    for name, mean in search.learner.direction.items():
         want = 0.25 * seen[0][name] + 0.25 * seen[1][name] + 0.5 * seen[2][name]
         torch.testing.assert_close(mean, want)
 
 
 def test_without_a_rate_the_probability_to_augment_can_go_anywhere():
-    assert make(lr_apply=None, epochs=500).apply_rate() == 0.01  # of 1000 steps
-    assert make(lr_apply=None).apply_rate() == 0.05
-    assert make(lr_apply=0.001).apply_rate() == 0.001
+    assert make(lr_apply=None).parameters.adam_tp.param_groups[0]["lr"] == 0.05
+    assert apply_rate(None, steps=1000) == 0.01
+    assert apply_rate(0.001, steps=1000) == 0.001

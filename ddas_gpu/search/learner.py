@@ -1,0 +1,131 @@
+"""The network of a search: its weights θ, their SGD, and the gradient of the validation loss."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddas_gpu.distributed.ranks import MeanGradient, Ranks
+from ddas_gpu.runs.network import make_sgd, mixed_precision
+from ddas_gpu.tasks.task import Task
+
+FLOAT16_SCALE = 1024.0
+
+
+class Learner:
+    """What is learned beside α.
+
+    training: the settings of the optimizer, and `amp`. memory: the share of --val-memory.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        training: Any,
+        memory: float,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        self.model, self.task, self.device, self.ranks = model, task, device, ranks
+        self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self.weights = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = make_sgd(self.weights, training)
+        self.mixed, self.half = mixed_precision(training.amp, device)
+        self.memory = memory
+        self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val
+        self.remembered = 0  # gradients in it
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers are learned."""
+        return sum(weight.numel() for weight in self.weights)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in 16 bits inside, where --amp says so."""
+        return torch.autocast(self.device.type, self.half, enabled=self.mixed)
+
+    def mean_gradient(self, last_layer_first: bool = False) -> MeanGradient:
+        """Return the all-reduce of a gradient of the weights, whose parts come in this order."""
+        pairs = list(zip(self.names, self.weights, strict=True))
+        return MeanGradient(self.ranks, dict(pairs[::-1] if last_layer_first else pairs))
+
+    def descend(self, gradient: dict[str, torch.Tensor], learning_rate: float) -> None:
+        """Update θ_t to θ_{t+1}: one step of SGD with momentum along `gradient`."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        for name, weight in zip(self.names, self.weights, strict=True):
+            weight.grad = gradient[name]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def validation_gradient(
+        self, inputs: torch.Tensor, targets: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return L_val and its gradient at the present θ, batch norm in training mode.
+
+        Beside L_val there is what else the task measures, such as the accuracy.
+        The pass runs on copies of the buffers, because the running statistics are the clean
+        batches'. Each layer's gradient is all-reduced while the layers before it are computed.
+        """
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        with self.autocast():
+            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
+            loss = self.task.loss(outputs, targets)
+        gradient = self.mean_gradient(last_layer_first=True)
+        # Small cotangents would be 0 in float16; a power of two changes no bit of the others.
+        scale = FLOAT16_SCALE if self.mixed and self.half is torch.float16 else 1.0
+
+        def add(name: str, part: torch.Tensor) -> None:
+            gradient.add(name, part if scale == 1 else part / scale)
+
+        hooks = [
+            weight.register_hook(partial(add, name))
+            for name, weight in zip(self.names, self.weights, strict=True)
+        ]
+        parts = torch.autograd.grad(loss * scale, self.weights, allow_unused=True)
+        for hook in hooks:
+            hook.remove()
+        for name, weight, part in zip(self.names, self.weights, parts, strict=True):
+            if part is None:  # a weight that the loss does not depend on
+                gradient.add(name, torch.zeros_like(weight))
+        numbers = [loss.detach(), *self.task.measure(outputs, targets)]
+        return torch.stack([number.double() for number in numbers]), gradient.result()
+
+    def remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the direction that rewards are measured along: a running mean of g_val."""
+        if not self.memory:
+            return gradient
+        if not self.direction:
+            self.direction = {name: part.clone() for name, part in gradient.items()}
+        self.remembered += 1
+        share = max(1 / self.remembered, 1 - self.memory)
+        for name, mean in self.direction.items():
+            mean.lerp_(gradient[name], share)
+        return self.direction
+
+    def identity(self) -> str:
+        """Return the network in words, with a checksum of the shapes of its weights."""
+        shapes = {name: tuple(value.shape) for name, value in self.model.state_dict().items()}
+        network = f"{type(self.model).__qualname__} of {self.parameter_count:,} parameters"
+        return f"{network} ({zlib.crc32(repr(shapes).encode()):08x})"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "direction": self.direction,
+            "remembered": self.remembered,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        direction = state["direction"].items()
+        self.direction = {name: part.to(self.device) for name, part in direction}
+        self.remembered = state["remembered"]
