@@ -26,10 +26,10 @@ from ddas_gpu.data.sources import (
 from ddas_gpu.data.svhn import with_extra
 from ddas_gpu.models import build
 from ddas_gpu.models.registry import is_own, require_logits
-from ddas_gpu.pipelines.feed import Batch, CleanBatch, LabelFeed
+from ddas_gpu.pipelines.feed import Batch, CleanBatch, Feed, LabelFeed
 from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
-from ddas_gpu.pipelines.transform import Output, make_transform
+from ddas_gpu.pipelines.transform import make_transform
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream
@@ -49,7 +49,6 @@ class Classification(Task):
     measured = ("accuracy",)
 
     _statistics: tuple[np.ndarray, np.ndarray]  # mean and deviation, of a search
-    _training_output: Output
 
     def search_sets(self) -> tuple[Labelled, Labelled]:
         source = self._open(self.data.root)
@@ -173,22 +172,18 @@ class Classification(Task):
         return self._feed(source, training, options, clean=True)
 
     def model_feed(
-        self, source: Labelled, *, training: bool, schedule: PolicySchedule | None = None
+        self,
+        source: Labelled,
+        *,
+        training: bool,
+        schedule: PolicySchedule | None = None,
+        like: Feed | None = None,
     ) -> LabelFeed:
         options: dict[str, Any] = {}
-        if not training:
-            output = self._training_output  # test images are normalised as the training images
-            options = {"mean": output.mean, "std": output.std}
-        feed = self._feed(
-            source,
-            training,
-            options,
-            schedule=schedule,
-            total_epochs=self.settings.training.epochs,
-        )
-        if training:
-            self._training_output = feed.transform.output
-        return feed
+        if like is not None:
+            options = {"mean": like.transform.output.mean, "std": like.transform.output.std}
+        epochs = self.settings.training.epochs
+        return self._feed(source, training, options, schedule=schedule, total_epochs=epochs)
 
     def _feed(
         self, source: Labelled, training: bool, options: dict[str, Any], **feed: Any

@@ -27,6 +27,7 @@ from ddas_gpu.models.retinanet import anchors_for
 from ddas_gpu.ops import augment_boxes
 from ddas_gpu.pipelines.box_api import check_counts
 from ddas_gpu.pipelines.box_feed import BoxFeed, CleanExamples, DetectionBatch, Examples
+from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import normalise_and_pad
 from ddas_gpu.pipelines.transform import (
@@ -113,7 +114,12 @@ class Detection(Task):
         return self._feed(source, training, rotate90, clean=True)
 
     def model_feed(
-        self, source: Coco, *, training: bool, schedule: PolicySchedule | None = None
+        self,
+        source: Coco,
+        *,
+        training: bool,
+        schedule: PolicySchedule | None = None,
+        like: Feed | None = None,  # all are normalised as ImageNet's images
     ) -> BoxFeed:
         if schedule is not None:
             check_counts(source)

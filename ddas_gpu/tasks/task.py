@@ -157,9 +157,17 @@ class Task(ABC):
 
     @abstractmethod
     def model_feed(
-        self, source: Any, *, training: bool, schedule: PolicySchedule | None = None
+        self,
+        source: Any,
+        *,
+        training: bool,
+        schedule: PolicySchedule | None = None,
+        like: Feed | None = None,
     ) -> Feed:
-        """Return the feed of batches for the network."""
+        """Return the feed of batches for the network.
+
+        like: the feed of the training images; test images are normalised as they are.
+        """
 
     @abstractmethod
     def samples(self, source: Any) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Training:
         if settings.data.val_share:
             generator = streams.generator(self.seed, Stream.SPLIT, 1)
             self.train, self.validated = held_out(self.train, settings.data.val_share, generator)
+        self.feed = task.model_feed(self.train, training=True, schedule=schedule)
         self.batches = self._open_batches()
         self.test_batches = self._open_test(self.tested)
         self.val_batches = None if self.validated is None else self._open_test(self.validated)
@@ -77,13 +78,12 @@ class Training:
 
     def _open_batches(self) -> StepBatches:
         settings, ranks = self.settings, self.ranks
-        feed = self.task.model_feed(self.train, training=True, schedule=self.schedule)
         size = ranks.batch_size("--batch-size", settings.training.batch_size, settings.run.ranks)
         order = order_for(len(self.train), size, self.seed, ranks.rank, ranks.count)
-        return StepBatches(feed, order, self.device.type, self._workers)
+        return StepBatches(self.feed, order, self.device.type, self._workers)
 
     def _open_test(self, source: Source) -> EvaluationBatches:
-        feed = self.task.model_feed(source, training=False)
+        feed = self.task.model_feed(source, training=False, like=self.feed)
         blocks = Order(
             len(source),
             self.settings.training.test_batch_size,
