@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from layouts import write_cifar
 from small_coco import write_coco
-from walks import PACKAGE, walked
+from walks import PACKAGE, steps_back, walked
 
 from ddas_gpu import PolicySchedule, SearchSpace, loader
 from ddas_gpu.search.algorithm import open_search
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 FEW = {"train_images": 4, "val_images": 4, "batch_size": 2, "val_batch_size": 2, "policies": 2}
 
 
-def search_walk(data: str, root: Path, **changes) -> list[str]:
+def search_walk(data: str, root: Path, **changes) -> dict[str, str | None]:
     """The files between the images on the disk and α."""
     search = open_search(preset(data).replace(root=root, epochs=2, threads=1, **FEW | changes))
     with walked() as files:
@@ -39,7 +39,8 @@ def test_from_an_image_to_alpha_on_cifar(tmp_path):
         val_images=20,
     )
     assert {"data/cifar.py", "pipelines/feed.py", "search/alpha.py"} <= set(files)
-    assert len(files) <= 35, " ".join(files)
+    assert len(files) <= 34, " ".join(files)
+    assert not steps_back(files)
 
 
 def test_from_an_image_to_alpha_on_coco(tmp_path):
@@ -49,7 +50,8 @@ def test_from_an_image_to_alpha_on_coco(tmp_path):
     root = write_coco(tmp_path / "coco", train=12)
     files = search_walk("coco", root, model="narrow_detector:build", **changes)
     assert {"data/coco.py", "pipelines/box_feed.py", "search/alpha.py"} <= set(files)
-    assert len(files) <= 40, " ".join(files)
+    assert len(files) <= 39, " ".join(files)
+    assert not steps_back(files)
 
 
 def test_from_a_file_to_a_tensor_in_the_loader(folder):
@@ -61,6 +63,7 @@ def test_from_a_file_to_a_tensor_in_the_loader(folder):
         next(iter(batches))
     assert {"data/folder.py", "pipelines/graph.py", "ops/backends.py"} <= set(files)
     assert len(files) <= 17, " ".join(files)
+    assert not steps_back(files)
 
 
 def test_the_root_holds_a_dozen_modules():
