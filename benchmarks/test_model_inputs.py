@@ -38,7 +38,7 @@ def test_model_inputs(size, dtype, layout, photographs, device, benchmark, table
         return inputs.to(getattr(torch, dtype)).contiguous()
 
     def one_pass() -> torch.Tensor:
-        return inputs_of(images, wanted, policies, SPACE)
+        return inputs_of(images, wanted, SPACE.request(policies, len(images)))
 
     assert torch.equal(step_by_step(), one_pass())
     times = take_turns({"step by step": step_by_step, "one pass": one_pass}, rounds=9)

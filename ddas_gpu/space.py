@@ -10,8 +10,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from ddas_gpu.ops.records import Request, steps_of
 from ddas_gpu.ops.table import WIDE, Argument, PixelScale, Reach, find_any
 from ddas_gpu.schema import check, read_json, short
+from ddas_gpu.streams import draw, sample_numbers
 
 # Of a space in JSON.
 SCHEMA = {
@@ -156,6 +158,20 @@ class SearchSpace(Sequence[Candidate]):
                 f"0 to {len(self) - 1}, or -1 to do nothing"
             )
         return policies.astype(np.intp)
+
+    def request(
+        self,
+        policies: Sequence | np.ndarray,
+        images: int,
+        seed: int = 0,
+        samples: Sequence[int] | np.ndarray | None = None,
+    ) -> Request:
+        """Return what the op bank is to do to a number of images: what `augment` asks for."""
+        policies = self.check_policies(policies)
+        if policies.ndim == 2 and len(policies) != images:
+            raise ValueError(f"{len(policies)} policies for {images} images: give one per image")
+        draws = draw(seed, sample_numbers(samples, images), policies.shape[-1])
+        return Request(steps_of(self), np.atleast_2d(policies), draws, self.fill)
 
     def to_json(self) -> dict[str, Any]:
         ranges = {} if self.ranges == "autoaugment" else {"ranges": self.ranges}

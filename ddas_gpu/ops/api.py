@@ -10,7 +10,7 @@ import numpy as np
 
 from ddas_gpu.ops import arrays, backends, cuda
 from ddas_gpu.ops.arrays import Batch, Images
-from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, request_of, steps_of
+from ddas_gpu.ops.records import Chains, Request, chains_for, pictures_for, steps_of
 from ddas_gpu.ops.table import Argument, find
 from ddas_gpu.streams import NOTHING_DRAWN, Draws, draw, sample_numbers
 
@@ -63,7 +63,7 @@ def augment(
     images in the data set, by default 0, 1, …
     """
     source = arrays.read(images)
-    request = request_of(len(source), policy, space, seed, samples)
+    request = space.request(policy, len(source), seed, samples)
     out = arrays.empty_like(images) if out is None else out
     _run(source, out, request, backend)
     return out

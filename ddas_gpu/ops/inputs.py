@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,15 +21,11 @@ from ddas_gpu.ops.records import (
     Chains,
     Inputs,
     Records,
+    Request,
     chains_for,
     no_chains,
     pictures_of_source,
-    request_of,
 )
-
-if TYPE_CHECKING:
-    from ddas_gpu.space import SearchSpace
-
 
 WORDS = {4: torch.int32, 2: torch.int16}  # numpy has no bfloat16
 
@@ -59,27 +55,21 @@ class Format(Protocol):
 def inputs_of(
     images: torch.Tensor,
     wanted: Format,
-    policy: Sequence[int] | np.ndarray | None = None,
-    space: SearchSpace | None = None,
-    seed: int = 0,
+    request: Request | None = None,
     *,
-    samples: np.ndarray | None = None,
     holes: np.ndarray | None = None,
     side: int = 0,
     backend: str = "auto",
 ) -> torch.Tensor:
-    """Return `augment(images, policy, …)`, normalised: (B, 3, H, W) or (B, H, W, 3).
+    """Return the images after the ops of `request`, normalised: (B, 3, H, W) or (B, H, W, 3).
 
-    images: uint8 (B, H, W, 3). Without a policy they are normalised only. holes: (B, 2), the first
-    row and column of a square of `side` pixels that becomes 0; it may lie partly outside.
+    images: uint8 (B, H, W, 3). request: of `SearchSpace.request`. holes: (B, 2), the first row and
+    column of a square of `side` pixels that becomes 0; it may lie partly outside.
     """
     source = arrays.read(images)
     size = (images.shape[1], images.shape[2])
     out = empty_inputs(images, len(images), size, wanted)
     rectangles = _rectangles(holes, side, len(images))
-    request = None
-    if policy is not None and space is not None:
-        request = request_of(len(source), policy, space, seed, samples)
     chosen = backends.choose_backend(backend, source.device[0])
     if chosen == "kornia":
         changed = images

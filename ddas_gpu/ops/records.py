@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,7 @@ from ddas_gpu.ops.arrays import address_of
 from ddas_gpu.ops.declare import COPY as COPY_PRIMITIVE
 from ddas_gpu.ops.declare import AffineMatrix, Argument, Numbers, Op, compiler_definitions
 from ddas_gpu.ops.table import BOX_OPS, find
-from ddas_gpu.streams import NOTHING_DRAWN, Draws, draw, sample_numbers
+from ddas_gpu.streams import NOTHING_DRAWN, Draws
 
 if TYPE_CHECKING:
     from ddas_gpu.ops.arrays import Layout, Sizes
@@ -138,21 +137,6 @@ class Request(NamedTuple):
 
 
 FIRST_STEP = np.zeros((1, 1), np.intp)
-
-
-def request_of(
-    images: int,
-    policy: Sequence[int] | np.ndarray,
-    space: SearchSpace,
-    seed: int,
-    samples: Sequence[int] | np.ndarray | None,
-) -> Request:
-    """Return what `augment` asks for, of a number of images."""
-    policies = space.check_policies(policy)
-    if policies.ndim == 2 and len(policies) != images:
-        raise ValueError(f"{len(policies)} policies for {images} images: give one per image")
-    draws = draw(seed, sample_numbers(samples, images), policies.shape[-1])
-    return Request(steps_of(space), np.atleast_2d(policies), draws, space.fill)
 
 
 class Records:

@@ -250,17 +250,12 @@ class LabelFeed(Feed):
         holes: np.ndarray | None,
     ) -> Batch:
         """Return uint8 images (B, H, W, 3) after the policy, normalised, with holes: one pass."""
-        policies, key, samples = (None, 0, None) if drawn is None else drawn
-        inputs = inputs_of(
-            images,
-            self.transform.output,
-            policies,
-            None if self.schedule is None else self.schedule.space,
-            key,
-            samples=samples,
-            holes=holes,
-            side=self.transform.cutout,
-        )
+        request = None
+        if drawn is not None and self.schedule is not None:
+            policies, key, samples = drawn
+            request = self.schedule.space.request(policies, len(images), key, samples)
+        wanted, side = self.transform.output, self.transform.cutout
+        inputs = inputs_of(images, wanted, request, holes=holes, side=side)
         return Batch(inputs, labels)
 
     def clean_batch(self, images: torch.Tensor, epoch: int, samples: np.ndarray) -> CleanBatch:

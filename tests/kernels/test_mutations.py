@@ -161,7 +161,8 @@ def check_inputs(kernels: HostKernels) -> tuple:
     corners = rng.integers(-3, 30, (len(policies), 2))
     options = {"holes": corners, "side": 7}
     with bank_on(kernels):
-        got = inputs_of(torch.from_numpy(images), PLANAR, policies, SPACE, 1, **options)
+        request = SPACE.request(policies, len(images), 1)
+        got = inputs_of(torch.from_numpy(images), PLANAR, request, **options)
     want = normalise(torch.from_numpy(np.stack(oracle.augment(images, policies, SPACE, 1))))
     cut_holes(want, corners, 7)
     return got.numpy(), want.numpy()
