@@ -68,9 +68,10 @@ def define_boxes(feed: BoxFeed, gpu: bool) -> tuple[Any, ...]:
     """
     given = given_by_host(feed)
     encoded = read_files(given["paths"])
+    stored = fn.peek_image_shape(encoded, adjust_orientation=False)
     encoded = fn.python_function(
-        encoded,
-        fn.peek_image_shape(encoded, adjust_orientation=False),
+        without_bombs(encoded, stored),
+        stored,
         given["ids"],
         function=AsAnnotated(feed.source.images, feed.problems),
         batch_processing=True,
@@ -128,6 +129,17 @@ def read_files(paths: Any) -> Any:
     return fn.io.file.read(paths, dont_use_mmap=True)
 
 
+def without_bombs(encoded: Any, shape: Any) -> Any:
+    """Empty the files whose headers announce more pixels than Pillow decodes.
+
+    The decoder then fails as for any damaged file, before it takes the memory.
+    """
+    if Image.MAX_IMAGE_PIXELS is None:
+        return encoded
+    small = shape[0] * shape[1] <= 2 * Image.MAX_IMAGE_PIXELS
+    return fn.slice(encoded, 0.0, fn.cast(small, dtype=types.FLOAT), axes=[0])
+
+
 def decode(encoded: Any, gpu: bool, **options: Any) -> Any:
     """Decode to RGB; with the chroma upsampling of libjpeg-turbo's default on both devices."""
     return fn.decoders.image(
@@ -143,15 +155,16 @@ def random_part(encoded: Any, given: dict[str, Any], transform: Transform, gpu: 
     """Crop and flip, the part of the standard transform before the policy."""
     if transform.crop == "resized":
         # Only the random part is decoded, hence its place must be known before.
+        whole = fn.peek_image_shape(encoded)
         corner, shape = fn.python_function(
-            fn.peek_image_shape(encoded),
+            whole,
             given["crops"],
             function=_boxes,
             num_outputs=2,
             batch_processing=True,
         )
         images = fn.decoders.image_slice(
-            encoded,
+            without_bombs(encoded, whole),
             corner,
             shape,
             axis_names="HW",
@@ -185,9 +198,9 @@ def _boxes(shapes: list[np.ndarray], crops: list[np.ndarray]) -> tuple[list, lis
 
 def middle_part(encoded: Any, transform: Transform, gpu: bool) -> Any:
     """Return what evaluation sees: the middle of the image, or all of it where training pads."""
-    images = decode(encoded, gpu)
-    if transform.crop == "pad":
-        return fn.resize(images, size=transform.size)
+    if transform.crop == "pad":  # small images, whose headers take as long as their pixels
+        return fn.resize(decode(encoded, gpu), size=transform.size)
+    images = decode(without_bombs(encoded, fn.peek_image_shape(encoded)), gpu)
     around = [round(side * RESIZED_FROM) for side in transform.size]
     images = fn.resize(images, size=around, mode="not_smaller")
     return fn.crop(images, crop=transform.size)

@@ -110,6 +110,8 @@ def read_samples(path: Path) -> Samples | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as archive:
+            if any(member.compress_type for member in archive.zip.infolist()):
+                raise ValueError("it is compressed")  # never by us: it could be of any size
             images = archive["images"]
             names = [str(name) for name in archive["names"]]
             places = None
