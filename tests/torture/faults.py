@@ -75,7 +75,12 @@ class Faults:
 
     def require_the_same(self, out: Path, end: End | None = None) -> None:
         """Let a run end, if it has not; it must have the bytes of the undisturbed one."""
-        (end or self.start(out, *self.go_on(out)).wait()).require(0)
+        if end is None:
+            fresh, begin = not (out / "config.json").exists(), time.monotonic()
+            end = self.start(out, *self.go_on(out)).wait()
+            if fresh:
+                self.seconds = time.monotonic() - begin
+        end.require(0)
         assert self.command.results(out) == self.expected, f"{out} differs"
         assert {path.name for path in out.iterdir()} == self.command.files, list(out.iterdir())
         shutil.rmtree(out)
@@ -98,6 +103,15 @@ class Faults:
             self.start(half, *self.flags, first=stop).wait().require(128 + signal.SIGTERM)
         shutil.copytree(half, out)
 
+    def let_run(self, child: Child, fresh: bool, generator: random.Random) -> None:
+        """Wait for a random part of a run's time; learn from a whole run that ends before.
+
+        Other work on the machine makes runs slower and faster.
+        """
+        begin = time.monotonic()
+        if not child.runs(generator.uniform(0, self.seconds)) and fresh:
+            self.seconds = time.monotonic() - begin
+
     # --- attacks: each returns what it has counted ------------------------------------------------
 
     def killed(self, generator: random.Random, kills: int) -> Counter[str]:
@@ -113,8 +127,9 @@ class Faults:
                     child = self.start(out, *self.go_on(out), first=dying_at(number, place))
                     end, where = child.wait(), "in a write"
                 else:
+                    fresh = not (out / "config.json").exists()
                     child = self.start(out, *self.go_on(out))
-                    child.runs(generator.uniform(0, self.seconds))
+                    self.let_run(child, fresh, generator)
                     child.kill()
                     end, where = child.wait(), "at a moment"
                 if end.require(0, -signal.SIGKILL).code == 0:
@@ -138,7 +153,7 @@ class Faults:
         for number in range(stops):
             out = self.folder / f"stopped-{number}"
             child = self.start(out, *self.flags)
-            child.runs(generator.uniform(0, self.seconds))
+            self.let_run(child, True, generator)
             sent = generator.choice((signal.SIGTERM, signal.SIGINT))
             for _ in range(generator.randint(1, 2)):
                 child.kill(sent)
