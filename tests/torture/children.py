@@ -14,6 +14,9 @@ from pathlib import Path
 from ddas_gpu.errors import die_of_ctrl_c
 
 
+HELD = (signal.SIGINT, signal.SIGTERM)
+
+
 @dataclass(frozen=True)
 class End:
     """How a child ended, and what it printed."""
@@ -43,18 +46,23 @@ class Child:
         self, work: Callable[[], int], log: Path, first: Callable[[], object] | None = None
     ) -> None:
         self.log = log
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        # A signal waits until the child is as commands begin.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
         self.id = os.fork()
         if self.id:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+            os.close(output)
             self._ended = os.pidfd_open(self.id)
             return
         code = 99
         try:
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(output, 1)
             os.dup2(output, 2)
             # Not ignored, as in the background of a shell; then as the commands begin.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             die_of_ctrl_c()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
             if first is not None:
                 first()
             code = work()
