@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ddas_gpu.errors import die_of_ctrl_c
 
-
 HELD = (signal.SIGINT, signal.SIGTERM)
 
 
