@@ -24,9 +24,9 @@ CUDA13 = [
     "nvidia-dali-cuda130>=2.2",
 ]
 # pycocotools computes mAP; safetensors reads backbone weights in that format.
-COCO = ["pycocotools>=2.0.7", "safetensors>=0.4"]
+COCO = ["pycocotools>=2.0.7", "safetensors>=0.4.3"]
 # The trainers that ddas_gpu.adapters and the examples work with; none is needed otherwise.
-TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46"]
+TRAINERS = ["accelerate>=1.0", "lightning>=2.3", "transformers>=4.46.1"]
 TENSORBOARD = ["tensorboard>=2.14"]
 # The documentation site; `make docs` builds it.
 DOCS = ["mkdocs>=1.6", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
