@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 
 class Diverged(ArithmeticError):
@@ -70,17 +71,68 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class Lasting:
+    """A stream of messages whose reader may go, such as a closed terminal or `| head`.
+
+    What is written then goes nowhere, and the run goes on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._let_go()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())  # also for libraries, and what is still buffered
+        os.close(nowhere)
+
+
+@contextmanager
+def lasting_messages() -> Iterator[None]:
+    """Let messages to stderr fail without harm, also where it was closed from the start.
+
+    A file of the run must not take the place of a closed stream, which libraries write to.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    stream = os.fdopen(os.dup(2), "w") if sys.stderr is None else sys.stderr
+    before, sys.stderr = sys.stderr, cast(TextIO, Lasting(stream))
+    try:
+        yield
+    finally:
+        sys.stderr = before
+
+
 def exit_code_of(program: str, work: Callable[[], int]) -> int:
     """Return what `work` returns; or print one sentence, and return 2 or 128 + the signal."""
-    try:
-        with stoppable():
-            return work()
-    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
-        print(f"{program}: {sentence(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        print("stopped", file=sys.stderr)
-        return 128 + signal_of(stop)
+    with lasting_messages():
+        try:
+            with stoppable():
+                return work()
+        except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+            print(f"{program}: {sentence(error)}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt as stop:
+            print("stopped", file=sys.stderr)
+            return 128 + signal_of(stop)
 
 
 MOST_CHARACTERS = 2000
@@ -103,6 +155,9 @@ def _words(error: Exception) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"the disk is full{place}: free some space; a run goes on with --resume"
         return f"{error.strerror}{place}"
+    if isinstance(error, UnicodeEncodeError):
+        name = error.object[max(0, error.start - 40) : error.end]
+        return f"a name that is not UTF-8 cannot be stored: … {name}"
     if isinstance(error, MemoryError):
         return f"out of memory: {error}" if str(error) else "out of memory"
     return str(error)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from ddas_gpu.distributed import torchrun
-from ddas_gpu.errors import printable, sentence, signal_of
+from ddas_gpu.errors import lasting_messages, printable, sentence, signal_of
 
 if TYPE_CHECKING:
     import torch
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 def exit_code(program: str, work: Callable[[], int]) -> int:
     """Return what `work` returns; or print one sentence that says what is wrong, and return 2."""
-    try:
-        with warnings_as_sentences(program):
-            return work()
-    except (ValueError, ArithmeticError, OSError, MemoryError) as error:
-        # The pipelines name their argument, which is a flag here.
-        message = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
-        if is_mine_to_print(error):
-            print(f"{program}: {message}", file=sys.stderr, flush=True)
-        return 2
-    except KeyboardInterrupt as stop:
-        if torchrun.local_rank() == 0:
-            print("stopped before it began: nothing was changed", file=sys.stderr)
-        return 128 + signal_of(stop)
+    with lasting_messages():
+        try:
+            with warnings_as_sentences(program):
+                return work()
+        except (ValueError, ArithmeticError, OSError, MemoryError) as error:
+            # The pipelines name their argument, which is a flag here.
+            message = sentence(error).replace("on_bad_files='skip'", "--bad-files skip")
+            if is_mine_to_print(error):
+                print(f"{program}: {message}", file=sys.stderr, flush=True)
+            return 2
+        except KeyboardInterrupt as stop:
+            if torchrun.local_rank() == 0:
+                print("stopped before it began: nothing was changed", file=sys.stderr)
+            return 128 + signal_of(stop)
 
 
 @contextmanager
