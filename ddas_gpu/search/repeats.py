@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ddas_gpu import ops
 from ddas_gpu.cli.running import StoppedAtOnce, carry_out, stopped
-from ddas_gpu.cli.shell import prepare
+from ddas_gpu.cli.shell import exit_code, prepare
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.errors import stoppable
@@ -22,6 +23,7 @@ from ddas_gpu.report.writing import write_report
 from ddas_gpu.runs.run_folder import CONFIG, POLICY, SAMPLES, RunFolder
 from ddas_gpu.search.algorithm import open_search
 from ddas_gpu.search.job import SearchJob, advice, apply_of, top_candidates, trials_of
+from ddas_gpu.search.processes import run_side_by_side
 from ddas_gpu.search.settings import SearchSettings
 from ddas_gpu.search.verdict import Apply, Trials, judge
 from ddas_gpu.space import SearchSpace
@@ -33,7 +35,9 @@ Found = tuple[PolicySchedule, Trials, Apply]  # by one seed
 def run_repeats(program: str, settings: SearchSettings) -> int:
     """Search with every seed that is not finished, then join them; return the exit code.
 
-    A seed is a run of its own, in the folder seed-NUMBER of --out.
+    A seed is a run of its own, in the folder seed-NUMBER of --out. On a CPU seeds run side by side,
+    as many as there are cores for; without --threads with one thread each, so that the number of
+    cores does not change the result.
     """
     if torchrun.launched():
         raise ValueError(
@@ -41,21 +45,32 @@ def run_repeats(program: str, settings: SearchSettings) -> int:
         )
     space = settings.search_space()
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
+    if device.type == "cpu" and settings.run.threads is None:
+        settings = settings.replace(threads=1)
+        torch.set_num_threads(1)
+        ops.set_num_threads(1)
     out = settings.run.out
     new = [] if out is None else [parent for parent in out.parents if not parent.exists()]
     with _open(settings) as folder:
         found: list[Found] = []
-        for seed in range(settings.run.seed, settings.run.seed + settings.run.repeats):
+        try:
+            with stoppable():
+                code = _side_by_side(program, settings, folder.path, space, device)
+        except BaseException:
+            _leave_nothing(folder, new)
+            raise
+        if code > 128:
+            return stopped(program, settings, code - 128, folder.path, "all seeds")
+        if code:
+            return code
+        for seed in seeds_of(settings):
             try:
                 with stoppable():
                     job, received = _search(of_seed(settings, folder.path, seed), space, device)
             except StoppedAtOnce as stop:
                 return stopped(program, settings, stop.number, folder.path, "at once")
             except BaseException:
-                if not any(folder.path.glob("seed-*")):  # refused before anything was searched
-                    folder.discard()
-                    for parent in new:
-                        parent.rmdir()
+                _leave_nothing(folder, new)
                 raise
             if received is not None:
                 when = f"after step {job.steps} of seed {seed}"
@@ -68,6 +83,50 @@ def run_repeats(program: str, settings: SearchSettings) -> int:
         report = write_report(folder.path)
         print(*summary(schedule, settings, folder.path), f"report: {report}", sep="\n")
         return 0
+
+
+def _leave_nothing(folder: RunFolder, new: Sequence[Path]) -> None:
+    """Remove the folder of a run that was refused before anything was searched."""
+    if not any(folder.path.glob("seed-*")):
+        folder.discard()
+        for parent in new:
+            parent.rmdir()
+
+
+def _side_by_side(
+    program: str, settings: SearchSettings, folder: Path, space: SearchSpace, device: torch.device
+) -> int:
+    """Search with the unfinished seeds, where several fit on the cores; return the exit code.
+
+    Each computes what it would compute alone.
+    """
+    todo = [seed for seed in seeds_of(settings) if not (folder / f"seed-{seed}" / POLICY).exists()]
+    at_once = min(len(todo), torchrun.cores() // (settings.run.threads or 1))
+    if device.type != "cpu" or at_once < 2:
+        return 0
+    runs = [of_seed(settings, folder, seed) for seed in todo]
+    open_search(runs[0], space, device)  # refuse here, once, what no seed can search
+    print(f"searching with {len(todo)} seeds, {at_once} side by side: {folder}", file=sys.stderr)
+    return run_side_by_side(search_alone, [(program, run, space) for run in runs], at_once)
+
+
+def search_alone(program: str, settings: SearchSettings, space: SearchSpace) -> int:
+    """Search with one seed in a process of its own; return the exit code."""
+
+    def work() -> int:
+        device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
+        with stoppable():
+            _, received = _search(settings, space, device, quiet=True)
+        if received is not None:
+            return 128 + received
+        print(f"seed {settings.run.seed} is done: {settings.run.out}", file=sys.stderr)
+        return 0
+
+    return exit_code(program, work)
+
+
+def seeds_of(settings: SearchSettings) -> range:
+    return range(settings.run.seed, settings.run.seed + settings.run.repeats)
 
 
 def _open(settings: SearchSettings) -> RunFolder:
@@ -86,16 +145,17 @@ def of_seed(settings: SearchSettings, folder: Path, seed: int) -> SearchSettings
 
 
 def _search(
-    settings: SearchSettings, space: SearchSpace, device: torch.device
+    settings: SearchSettings, space: SearchSpace, device: torch.device, quiet: bool = False
 ) -> tuple[SearchJob, signal.Signals | None]:
     """Run one seed to its end; a finished one only loads its last checkpoint."""
 
     def build(device: torch.device, ranks: Ranks) -> SearchJob:
         job = SearchJob(open_search(settings, space, device, ranks))
-        print(f"seed {settings.run.seed}", file=sys.stderr)
+        if not quiet:
+            print(f"seed {settings.run.seed}", file=sys.stderr)
         return job
 
-    ended = carry_out(settings, build, device)
+    ended = carry_out(settings, build, device, quiet=quiet)
     assert isinstance(ended.job, SearchJob)
     return ended.job, ended.received
 

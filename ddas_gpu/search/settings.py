@@ -96,8 +96,9 @@ class RunSettings(groups.RunSettings):
     """The run itself."""
 
     repeats: int = 1
-    """Search with this many seeds, --seed and those after it, one after the other, and join them
-    into one policy; each has a folder in --out."""
+    """Search with this many seeds, --seed and those after it, and join them into one policy; each
+    has a folder in --out. On a CPU they run side by side, as many as there are cores for; with one
+    thread each unless --threads says otherwise."""
 
 
 @dataclass(frozen=True)

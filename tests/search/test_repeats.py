@@ -15,8 +15,16 @@ from ddas_gpu.search import repeats
 SHORT = (*TINY, "--epochs", "1", "--repeats", "2", "--seed", "3")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_core():
+    """New processes import torch, which takes longer than these searches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeats.torchrun, "cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def whole(tmp_path_factory, one_core) -> Path:
     folder = tmp_path_factory.mktemp("repeats") / "run"
     assert search(*SHORT, "--out", folder) == 0
     return folder
@@ -54,3 +62,12 @@ def test_what_is_refused_leaves_nothing_behind(tmp_path, capsys):
 def test_ranks_are_refused(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(repeats.torchrun, "launched", lambda: True)
     assert "once for each --seed" in refused(capsys, tmp_path, *SHORT)
+
+
+@pytest.mark.slow
+def test_side_by_side_is_the_same_as_one_after_the_other(whole, monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(repeats.torchrun, "cores", lambda: 2)
+    assert search(*SHORT, "--out", tmp_path / "run") == 0
+    assert "2 seeds, 2 side by side" in capfd.readouterr().err
+    for name in ("policy.json", "seed-3/policy.json", "seed-4/policy.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
