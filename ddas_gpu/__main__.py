@@ -16,6 +16,7 @@ PROGRAM = "ddas"
 COMMANDS = {
     "search": ("ddas_gpu.search.__main__", "find the augmentation policy that helps a data set"),
     "train": ("ddas_gpu.train.__main__", "train a network under an augmentation policy"),
+    "evaluate": ("ddas_gpu.train.evaluate", "test a trained network, also on another folder"),
     "compare": ("ddas_gpu.compare.__main__", "train under several policies and compare them"),
     "report": ("ddas_gpu.report.__main__", "draw the report of a run, or compare several runs"),
     "export": (
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """Return the list of all commands."""
-    lines = [f"  {name:<8}{words}" for name, (_, words) in COMMANDS.items()]
+    lines = [f"  {name:<10}{words}" for name, (_, words) in COMMANDS.items()]
     return "\n".join(
         [
             f"usage: {PROGRAM} COMMAND [FLAGS]",

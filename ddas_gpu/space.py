@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from ddas_gpu.files import write_atomically
 from ddas_gpu.ops.records import Request, steps_of
 from ddas_gpu.ops.table import WIDE, Argument, PixelScale, Reach, find_any
 from ddas_gpu.schema import check, read_json, short
@@ -206,6 +208,10 @@ class SearchSpace(Sequence[Candidate]):
             candidates = tuple(Candidate(*entry) for entry in content["candidates"])
             return cls(candidates, depth, scale, fill, ranges)
         return cls.of(content["ops"], content.get("levels", ()), depth, scale, fill, ranges)
+
+    def save(self, path: str | Path) -> None:
+        """Write the space as a JSON file, for `load` and --space."""
+        write_atomically(path, f"{json.dumps(self.to_json())}\n".encode())
 
     @classmethod
     def load(cls, path: str | Path) -> SearchSpace:

@@ -41,6 +41,7 @@ WORK: dict[str, tuple[str, Any]] = {
     "search": ("run", 0),
     "train": ("run", 0),
     "compare": ("run", 0),
+    "evaluate": ("run", 0),
     "report": ("write_reports", ()),
     "export": ("export", ""),
     "scan": ("scan", ()),

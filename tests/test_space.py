@@ -147,3 +147,9 @@ def test_ops_that_move_nothing_are_for_all():
     space = SearchSpace.of(["Identity", "Equalize", "Solarize", "Cutout"], [4])
     for has_boxes in (True, False):
         check_space(space, has_boxes, "mine")
+
+
+def test_a_space_is_kept_in_its_file(tmp_path):
+    space = SearchSpace.of(["Rotate", "Invert"], levels=[3, 9], depth=3)
+    space.save(tmp_path / "space.json")
+    assert SearchSpace.load(tmp_path / "space.json") == space

@@ -103,7 +103,10 @@ class RunSettings:
     """CPU threads; without this all available cores, with torchrun an even share of them. Results
     are repeatable with the same number only: another one changes the order of torch's sums."""
     checkpoint_seconds: float = 60.0
-    """Write a checkpoint at least this often; one is written after every epoch anyway."""
+    """Write a checkpoint at least this often."""
+    checkpoint_epochs: bool = True
+    """Write a checkpoint after every epoch, too. Without it a run of many short epochs is faster; a
+    killed one repeats up to --checkpoint-seconds of work."""
     tensorboard: bool = False
     """Write the numbers of metrics.jsonl for TensorBoard as well."""
     timeout: float = 600.0

@@ -109,6 +109,7 @@ def carry_out(
                     job,
                     folder,
                     settings.run.checkpoint_seconds,
+                    after_epochs=settings.run.checkpoint_epochs,
                     quiet=quiet,
                     tensorboard=settings.run.tensorboard,
                 )

@@ -15,7 +15,15 @@ from ddas_gpu.tasks.facts import FACTS, facts_of
 Own = TypeVar("Own", bound="Settings")
 
 # What may change on --resume.
-FREE_TO_CHANGE = ("out", "resume", "checkpoint_seconds", "tensorboard", "timeout", "workers")
+FREE_TO_CHANGE = (
+    "out",
+    "resume",
+    "checkpoint_seconds",
+    "checkpoint_epochs",
+    "tensorboard",
+    "timeout",
+    "workers",
+)
 
 
 @dataclasses.dataclass(frozen=True)

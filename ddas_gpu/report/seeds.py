@@ -18,6 +18,7 @@ MOST_SEEDS = 100  # that one would train
 # Settings that do not make a run another one: where it is, and how it was carried out.
 FREE = (
     "checkpoint_seconds",
+    "checkpoint_epochs",
     "out",
     "resume",
     "seed",

@@ -59,10 +59,14 @@ def run_to_end(
     folder: RunFolder,
     checkpoint_seconds: float,
     *,
+    after_epochs: bool = True,
     quiet: bool = False,
     tensorboard: bool = False,
 ) -> signal.Signals | None:
-    """Run a job to its end and write its files; or return the signal that stopped it."""
+    """Run a job to its end and write its files; or return the signal that stopped it.
+
+    after_epochs: write a checkpoint after every epoch, not only after the last.
+    """
     ranks, images = job.ranks, job.fingerprints()
 
     def checkpoint() -> float:
@@ -80,7 +84,8 @@ def run_to_end(
         while job.steps < job.total_steps and received is None:
             end_of_epoch = advance(job, folder)
             progress.update(job.status())
-            if end_of_epoch or time.monotonic() - last >= checkpoint_seconds:
+            due = job.steps == job.total_steps or (end_of_epoch and after_epochs)
+            if due or time.monotonic() - last >= checkpoint_seconds:
                 last = checkpoint()
             if job.may_stop:
                 received = agreed(ranks, interrupts.received)

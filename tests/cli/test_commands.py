@@ -111,11 +111,18 @@ def test_help_needs_no_torch(command):
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 4, 5, 7])
-@pytest.mark.parametrize("seconds", [0.0001, 1000], ids=["each step", "each epoch"])
+@pytest.mark.parametrize(
+    "often",
+    [
+        pytest.param(["--checkpoint-seconds", 0.0001], id="each step"),
+        pytest.param(["--checkpoint-seconds", 1000], id="each epoch"),
+        pytest.param(["--checkpoint-seconds", 1000, "--no-checkpoint-epochs"], id="at the start"),
+    ],
+)
 def test_a_run_cut_anywhere_resumes_to_the_same_bytes(
-    command, whole_with_extras, tmp_path, monkeypatch, cut, seconds
+    command, whole_with_extras, tmp_path, monkeypatch, cut, often
 ):
-    flags = ("--out", tmp_path / "run", "--checkpoint-seconds", seconds)
+    flags = ("--out", tmp_path / "run", *often)
     with monkeypatch.context() as patch:
         command.at_step(patch, cut, die)
         with pytest.raises(Killed):
