@@ -37,7 +37,7 @@ from ddas_gpu.tasks.classification import Classification
 
 SIZE = 16
 # Half of the preset's epochs, 270 steps, about 15 s on one core; and the levels of CIFAR's space.
-SHORT = {"epochs": 30, "levels": (2, 6, 10, 14)}
+SHORT = {"epochs": 30, "levels": (2, 6, 10, 14), "warmup_epochs": 0}
 
 # The digits' preset before 0.2.0, with rates that move α as far in half of the steps.
 BEFORE: dict[str, Any] = {

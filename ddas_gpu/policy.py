@@ -97,14 +97,23 @@ class PolicySchedule:
 
         Nearest neighbour by the middle of the epoch: entry ⌊(epoch + ½) · T / total_epochs⌋. A
         training of T epochs replays the schedule entry by entry; a longer one repeats entries
-        evenly, from the first to the last; a shorter one skips some, evenly.
+        evenly, from the first to the last; a shorter one skips some, evenly. A search with
+        --replay last asks for the last entry throughout.
         """
         if total_epochs < 1:
             raise ValueError(f"a training has at least 1 epoch, not {total_epochs}")
         if not 0 <= epoch < total_epochs:
             raise ValueError(f"epoch {epoch} is not one of 0 … {total_epochs - 1}")
-        entry = (2 * epoch + 1) * len(self) // (2 * total_epochs)
-        return float(self.p_tp[entry]), self.p_o[entry].copy()
+        rows = self.replayed
+        entry = (2 * epoch + 1) * len(rows) // (2 * total_epochs)
+        return float(rows.p_tp[entry]), rows.p_o[entry].copy()
+
+    @property
+    def replayed(self) -> PolicySchedule:
+        """What a training goes through: all entries, or the last if `settings` say so."""
+        if self.settings.get("replay") != "last" or len(self) == 1:
+            return self
+        return replace(self, p_tp=self.p_tp[-1:], p_o=self.p_o[-1:])
 
     def draw(self, epoch: int, total_epochs: int, seed: int, samples: np.ndarray) -> np.ndarray:
         """Draw (B, N_o) candidate indices; a row of -1 for a sample that is not augmented.
@@ -132,6 +141,14 @@ class PolicySchedule:
         starts = np.arange(len(self)) - size // 2
         p_tp = [self.p_tp[max(0, start) : start + size].mean() for start in starts]
         return replace(self, p_tp=np.array(p_tp))
+
+    def with_uniform(self, share: float) -> PolicySchedule:
+        """Return a copy whose p_o is uniform to this share, and as it was for the rest."""
+        if not 0 <= share <= 1:
+            raise ValueError(f"a share lies in [0, 1], not {share}")
+        return (
+            replace(self, p_o=(1 - share) * self.p_o + share / len(self.space)) if share else self
+        )
 
     def scaled(self, image_size: int) -> PolicySchedule:
         """Return the schedule for images of another size than those of the search.

@@ -26,6 +26,7 @@ from ddas_gpu.train.settings import TrainSettings
 DIGITS = {
     **{"train_images": 48, "val_images": 40, "batch_size": 16, "val_batch_size": 20, "epochs": 2},
     **{"policies": 3, "padding": 2, "flip": True, "cutout": 6, "model": "exact_model:build"},
+    "warmup_epochs": 0,
 }
 NARROW = {
     **{"model": "exact_model:build_detector", "image_size": 64, "resize": "square"},

@@ -15,7 +15,7 @@ from ddas_gpu.search.algorithm import Search
 # 4 steps per epoch, 8 in all; one thread, because batches this small are slower on more.
 TINY = (
     *("--epochs", "2", "--train-images", "32", "--val-images", "40", "--batch-size", "8"),
-    *("--val-batch-size", "20", "--policies", "3", "--threads", "1"),
+    *("--val-batch-size", "20", "--policies", "3", "--threads", "1", "--warmup-epochs", "0"),
 )
 FOLDER = (*TINY, "--data", "folder", "--model", "small", "--image-size", "16")
 

@@ -170,3 +170,17 @@ def test_scaled_without_a_record_changes_nothing():
     assert schedule.scaled(400) is schedule
     with pytest.raises(ValueError, match="image_size is a number of pixels, 1 or more, not 0"):
         schedule.scaled(0)
+
+
+def test_a_policy_may_ask_for_its_last_entry_throughout(tmp_path):
+    space = SearchSpace.of(["Invert", "Blur"])
+    rows = [[0.5, 0.5], [0.7, 0.3]]
+    schedule = PolicySchedule(space, [0.2, 0.4], rows, {"replay": "last"})
+    schedule.save(tmp_path / "policy.json")
+    schedule = PolicySchedule.load(tmp_path / "policy.json")
+    for epoch in range(3):
+        share, ops = schedule.at(epoch, 3)
+        assert share == 0.4 and ops.tolist() == [0.7, 0.3]
+    assert len(schedule) == 2 and len(schedule.replayed) == 1
+    paper = PolicySchedule(space, [0.2, 0.4], rows, {"replay": "epochs"})
+    assert paper.replayed is paper and paper.at(0, 3)[0] == 0.2

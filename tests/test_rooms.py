@@ -17,7 +17,10 @@ from ddas_gpu.search.settings import preset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-FEW = {"train_images": 4, "val_images": 4, "batch_size": 2, "val_batch_size": 2, "policies": 2}
+FEW = {
+    **{"train_images": 4, "val_images": 4, "batch_size": 2, "val_batch_size": 2, "policies": 2},
+    "warmup_epochs": 0,
+}
 
 
 def search_walk(data: str, root: Path, **changes) -> dict[str, str | None]:

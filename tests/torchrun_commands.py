@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parent
 # As TINY in `search_commands`, on two ranks: 4 steps per epoch, 8 in all.
 TINY = (
     "--epochs 2 --train-images 32 --val-images 40 --batch-size 4 --val-batch-size 10"
-    " --policies 3 --threads 1"
+    " --policies 3 --threads 1 --warmup-epochs 0"
 ).split()
 
 

@@ -80,7 +80,8 @@ def command(
     log = bench.work / "logs" / f"{out.name}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     wall, cpu = time.perf_counter(), time.process_time()
-    given = [*arguments, "--out", str(out), "--threads", "1", "--checkpoint-seconds", "600"]
+    rarely = ("--checkpoint-seconds", "600", "--no-checkpoint-epochs")
+    given = [*arguments, "--out", str(out), "--threads", "1", *rarely]
     with log.open("w") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
         code = main(given)
     if code > 128:

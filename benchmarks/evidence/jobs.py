@@ -15,6 +15,7 @@ from ddas_gpu.train.policies import RELEASED_NAMES, find_released
 from .cells import Bench, any_search, search, shared_transform, train, uniform_like
 from .images import Missing, parts
 from .protocol import (
+    BEFORE,
     DATA,
     FINDING_CELLS,
     FINDING_SEEDS,
@@ -28,10 +29,11 @@ from .protocol import (
     SAME,
     SHARED,
     STATIC_CELLS,
+    STATIC_SEEDS,
     Data,
 )
 
-STAGES = ("peers", "searched", "findings")
+STAGES = ("peers", "searched", "levelled", "findings")
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,13 @@ class Job:
 
 def jobs() -> Iterator[Job]:
     """Yield all jobs in their order."""
-    for seed in range(max(data.seeds for data in DATA.values())):
+    for seed in sorted({seed for data in DATA.values() for seed in data.table_seeds}):
         for data in DATA.values():
-            if seed < data.seeds:
+            if seed in data.table_seeds:
                 yield from data_jobs(data, seed)
-        if seed < FINDING_SEEDS:
-            yield from finding_jobs(seed)
+    for seed in range(FINDING_SEEDS):
+        yield from finding_jobs(seed)
+    for seed in range(STATIC_SEEDS):
         for name, domain in STATIC_CELLS:
             run = static_run(DATA[name], seed, domain)
             yield Job(f"static/{name}/{seed}/{domain}", "findings", run)
@@ -61,6 +64,9 @@ def data_jobs(data: Data, seed: int) -> Iterator[Job]:
         yield Job(f"{data.name}/{seed}/{peer}", "peers", peer_run(data, seed, peer))
     for domain in data.domains:
         yield Job(f"{data.name}/{seed}/{domain}", "searched", searched_run(data, seed, domain))
+    for domain in data.domains:
+        run = levelled_run(data, seed, domain)
+        yield Job(f"{data.name}/{seed}/{domain}/uniform", "levelled", run)
 
 
 def peer_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
@@ -76,8 +82,18 @@ def peer_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
 def searched_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     def run(bench: Bench) -> None:
         policy = search(bench, data, seed, domain, "searched")
-        for name, file in (("searched", policy), ("uniform-searched", uniform_like(policy))):
-            train(bench, data, seed, name, ("--policy", str(file)), [domain], data.base)
+        train(bench, data, seed, "searched", ("--policy", str(policy)), [domain], data.base)
+
+    return run
+
+
+def levelled_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    """Train with the p_tp of the search and uniform ops."""
+
+    def run(bench: Bench) -> None:
+        policy = uniform_like(search(bench, data, seed, domain, "searched"))
+        flags = ("--policy", str(policy))
+        train(bench, data, seed, "uniform-searched", flags, [domain], data.base)
 
     return run
 
@@ -113,7 +129,7 @@ def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with p_tp fixed."""
 
     def run(bench: Bench) -> None:
-        policy = str(search(bench, data, seed, domain, "searched"))
+        policy = str(search(bench, data, seed, domain, "before", BEFORE))
         for value in FIXED:
             flags = ("--policy", policy, "--fixed-apply-probability", str(value))
             train(bench, data, seed, f"fixed-{value}", flags, [domain], data.base)
@@ -125,7 +141,7 @@ def static_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with the policy of the last epoch from the first on."""
 
     def run(bench: Bench) -> None:
-        policy = str(search(bench, data, seed, domain, "searched"))
+        policy = str(search(bench, data, seed, domain, "before", BEFORE))
         flags = ("--policy", policy, "--static", "last")
         train(bench, data, seed, "static", flags, [domain], data.base)
 
@@ -147,7 +163,7 @@ def variant_run(
     """Search with other settings, and train under what is found."""
 
     def run(bench: Bench) -> None:
-        policy = search(bench, data, seed, domain, name, flags)
+        policy = search(bench, data, seed, domain, name, (*BEFORE, *flags))
         train(bench, data, seed, name, ("--policy", str(policy)), [domain], data.base)
 
     return run

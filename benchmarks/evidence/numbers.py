@@ -27,6 +27,7 @@ PEERS = {
     "released": "released CIFAR-10 policy",
 }
 SEARCHED = "searched"
+BEFORE = "before"  # searched with the settings of 0.2.0
 
 
 def read_lines(results: Path) -> list[Line]:
@@ -126,9 +127,15 @@ class Standing:
         return "**behind**" if self.behind else "within one error"
 
 
-def standing(lines: Sequence[Line], data: str, domain: str) -> Standing | None:
+def standing(
+    lines: Sequence[Line], data: str, domain: str, searched: str = SEARCHED
+) -> Standing | None:
     """Return the standing in a domain; None where a peer or the search has fewer than two seeds."""
-    scores = common(scores_in(lines, data, domain), [*PEERS, SEARCHED])
+    found = scores_in(lines, data, domain)
+    found = {name: found[name] for name in found if name != SEARCHED} | (
+        {SEARCHED: found[searched]} if searched in found else {}
+    )
+    scores = common(found, [*PEERS, SEARCHED])
     if SEARCHED not in scores or "uniform" not in scores or len(scores[SEARCHED]) < 2:
         return None
     peers = [name for name in scores if name != SEARCHED]

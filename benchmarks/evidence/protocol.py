@@ -1,9 +1,10 @@
 """The protocol.
 
-Domains, peers, seeds and trainings were written before the first run, the settings of the searches
-before the first search, when the peers on the digits were known. Changed after runs: Fashion-MNIST
+Domains, peers and trainings were written before the first run. A first round of searches, with the
+settings `BEFORE` and the seeds 0 to 4, missed its goals; the settings of the present round were chosen
+on the seeds 30 and 31, before any run with the seeds of the tables. Changed after runs: Fashion-MNIST
 from 28 to 16 pixels, before any search on it (9 trainings were discarded); `LONGER` and
-`STATIC_CELLS` were added when the tables were known.
+`STATIC_CELLS` were added when the first round's tables were known.
 
 A seed draws the training, validation and test images, which are disjoint, and the network. All
 peers of a seed see the same images, so that differences between them are paired. Training images
@@ -17,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SAME = "same"  # the domain of images as they are
+FIRST_SEED = 40  # of the tables; 30 and 31 were for choosing the settings, the others came before
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class Data:
     policies_on_standard: bool  # whether policies come after the standard transform, or alone
     epochs: int
     search_epochs: int
+
+    @property
+    def table_seeds(self) -> range:
+        return range(FIRST_SEED, FIRST_SEED + self.seeds)
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -125,6 +131,9 @@ SHARED: dict[str, tuple[str, ...]] = {
     "released": ("--policy", "released:cifar10"),
 }
 
+# The settings of 0.2.0, with which the tables had the seeds 0 to 4, and the findings have.
+BEFORE = ("--warmup-epochs", "0", "--replay", "epochs", "--uniform-share", "0")
+
 # The paper's findings, all with these seeds.
 FINDING_SEEDS = 3
 FIXED = (0.2, 0.4, 0.6, 0.8, 1.0)  # p_tp, with the ops of the search
@@ -135,6 +144,7 @@ POLICY_CELL = ("digits", "rotated")
 LONGER = 4  # times the epochs
 LONGER_CELLS = (("cifar10", "rotated"), ("cifar10", "blurred"))
 # Added then, too: the last epoch's policy in every domain of the digits, with all seeds.
+STATIC_SEEDS = 5
 STATIC_CELLS = tuple(("digits", domain) for domain in DATA["digits"].domains)
 # Settings of the paper, for p_tp over the epochs: 20 epochs, three policies per step.
 PAPER = (

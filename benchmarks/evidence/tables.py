@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from .numbers import (
+    BEFORE,
     PEERS,
     SEARCHED,
     Estimate,
@@ -65,6 +66,20 @@ def standing_table(standings: Sequence[Standing]) -> str:
         ]
         for place in standings
     ]
+    return table(head, rows)
+
+
+def progress_table(pairs: Sequence[tuple[Standing, Standing]]) -> str:
+    """Compare the standings of two settings of the search, on other seeds."""
+
+    def cells(place: Standing) -> list[str]:
+        seeds = sorted(place.scores[SEARCHED])
+        named = f"{seeds[0]} to {seeds[-1]}"
+        return [named, place.difference.signed, place.from_uniform.signed]
+
+    parts = ["seeds", "− best peer", "− uniform"]
+    head = ["data", "domain", *(f"{when}: {x}" for when in ("0.2.0", "now") for x in parts)]
+    rows = [[TITLES[a.data], a.domain, *cells(a), *cells(b)] for a, b in pairs]
     return table(head, rows)
 
 
@@ -137,7 +152,8 @@ def level_table(lines: Sequence[Line], standings: Sequence[Standing]) -> str:
     names = [f"randaugment-{level}" for level in LEVELS]
     rows = []
     for place in standings:
-        found = common(scores_in(lines, place.data, place.domain), names)
+        own = [line for line in lines if line["seed"] in place.scores[SEARCHED]]
+        found = common(scores_in(own, place.data, place.domain), names)
         cells = best_in_bold({name: estimate(list(v.values())) for name, v in found.items()})
         rows.append([TITLES[place.data], place.domain, *(cells[name] for name in names)])
     return table(["data", "domain", *(f"level {level}" for level in LEVELS)], rows)
@@ -166,17 +182,17 @@ def rotate90_table(lines: Sequence[Line]) -> str:
 def variants_table(
     lines: Sequence[Line], cells: Sequence[tuple[str, str]], names: dict[str, str]
 ) -> str:
-    """Compare variants of a policy, with the paired difference of each from the searched one."""
+    """Compare variants of a policy of 0.2.0, with the paired difference of each from it."""
     rows = []
     for data, domain in cells:
-        found = common(scores_in(lines, data, domain), [*names, SEARCHED])
-        if SEARCHED not in found or len(found) < 2 or len(found[SEARCHED]) < 2:
+        found = common(scores_in(lines, data, domain), [*names, BEFORE])
+        if BEFORE not in found or len(found) < 2 or len(found[BEFORE]) < 2:
             continue
-        for name, label in {**names, SEARCHED: "searched, as it is"}.items():
+        for name, label in {**names, BEFORE: "searched, as it is"}.items():
             if name not in found:
                 continue
             values = found[name]
-            less = "" if name == SEARCHED else paired(values, found[SEARCHED]).signed
+            less = "" if name == BEFORE else paired(values, found[BEFORE]).signed
             rows.append([domain, label, str(estimate(list(values.values()))), less])
     return table(["domain", "policy", "accuracy", "minus searched"], rows) if rows else ""
 

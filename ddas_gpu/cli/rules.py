@@ -49,7 +49,15 @@ RULES = (
         "must be above 0",
     ),
     Rule(
-        ("clip_grad_norm", "cutout", "momentum", "padding", "seed", "weight_decay"),
+        (
+            "clip_grad_norm",
+            "cutout",
+            "momentum",
+            "padding",
+            "seed",
+            "warmup_epochs",
+            "weight_decay",
+        ),
         lambda value: value >= 0,
         "cannot be negative",
     ),
@@ -61,7 +69,7 @@ RULES = (
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
     Rule(
-        ("label_smoothing", "moving_average", "val_memory", "val_share"),
+        ("label_smoothing", "moving_average", "uniform_share", "val_memory", "val_share"),
         lambda value: 0 <= value < 1,
         "lies in [0, 1)",
     ),

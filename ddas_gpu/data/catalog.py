@@ -119,6 +119,9 @@ RELIABLE: Values = {
     "val_memory": 0.9,
     "adam_betas": (0.9, 0.999),
     "lr_apply": None,
+    "warmup_epochs": 20,
+    "replay": "last",
+    "uniform_share": 0.2,
 }
 
 # A user's own data, which comes as Python objects: `ddas_gpu.search_policy` has it, no command.

@@ -77,6 +77,7 @@ def exported(schedule: PolicySchedule, target: str, versions: Mapping[str, Any])
     if target not in TARGETS:
         raise ValueError(f"unknown target {target!r}; there are: {', '.join(TARGETS)}")
     chosen = TARGETS[target]
+    schedule = schedule.replayed
     ops = _ops_of(schedule.space)
     _check_complete(chosen, ops)
     pillow_ops = [op for op in ops if not chosen.own(op)]

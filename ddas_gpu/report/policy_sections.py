@@ -179,12 +179,15 @@ def _candidates(run: Run, title: str, indices: list[int]) -> Html:
 def samples(run: Run) -> Html | None:
     if run.samples is None:
         return None
-    first, last = share_from_to(run.schedule.p_tp)
+    replayed = run.schedule.replayed
+    first, last = share_from_to(replayed.p_tp)
     share = first if first == last else f"{first} at first and {last} at the end"
+    both, one = "first and of the last epoch", "last epoch, which a training uses"
+    which = both if len(replayed) > 1 else one
     lead = (
-        "Training images as they are, and under policies drawn with the probabilities of the first "
-        f"and of the last epoch. A trainer augments only some of its images, {share}: "
-        "this is what those look like."
+        "Training images as they are, and under policies drawn with the probabilities of the "
+        f"{which}. A trainer augments only some of its images, {share}: this is what those look "
+        "like."
     )
     sheet = sample_sheet(run.schedule, run.samples, run.epochs, run.epochs)
     return section("What it looks like", lead, sheet)

@@ -104,6 +104,7 @@ def sample_sheet(schedule: PolicySchedule, samples: Samples, done: int, total_ep
 
     done: epochs so far of a run of `total_epochs`, to which the schedule is stretched.
     """
+    schedule = schedule.replayed
     clean, everyone = clean_views(samples), np.arange(len(samples.images))
     entries = {  # of the schedule: the number of an epoch that uses it
         (2 * epoch + 1) * len(schedule) // (2 * total_epochs): epoch + 1

@@ -19,7 +19,9 @@ def schedule_so_far(folder: Path, settings: dict[str, Any]) -> PolicySchedule:
         raise ValueError(f"the search in {folder} has no finished epoch yet: nothing to draw")
     p_tp, p_o = zip(*history, strict=True)
     schedule = PolicySchedule(_space(folder, settings), np.array(p_tp), np.stack(p_o), settings)
-    size = settings.get("smoothing")
+    size, share = settings.get("smoothing"), settings.get("uniform_share")
+    if isinstance(share, float) and 0 <= share <= 1:
+        schedule = schedule.with_uniform(share)
     return schedule.smoothed(size) if isinstance(size, int) and size > 0 else schedule
 
 

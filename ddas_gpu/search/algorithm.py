@@ -86,7 +86,9 @@ class Search:
             streams.number(self.seed, Stream.VALIDATION_ORDER),
         )
         self.steps_per_epoch = self.batches.per_epoch
-        self.total_steps = training.epochs * self.steps_per_epoch
+        self.search_steps = training.epochs * self.steps_per_epoch
+        self.warmup_steps = settings.policy.warmup_epochs * self.steps_per_epoch
+        self.total_steps = self.warmup_steps + self.search_steps
         self.model = open_network(task, self.train.class_names, settings.run, ranks)
         memory = settings.policy.val_memory
         self.learner = Learner(self.model, task, training, memory, self.device, ranks)
@@ -94,7 +96,7 @@ class Search:
             len(space),
             settings.policy.apply_probability,
             lr_ops=settings.policy.lr_ops,
-            lr_apply=apply_rate(settings.policy.lr_apply, self.total_steps),
+            lr_apply=apply_rate(settings.policy.lr_apply, self.search_steps),
             betas=settings.policy.adam_betas,
             relative=settings.policy.compare_with == "policies",
         )
@@ -124,28 +126,21 @@ class Search:
     def finished(self) -> bool:
         return self.steps == self.total_steps
 
-    def step(self) -> dict[str, Any]:
-        """Run one step of Algorithm 1; return its line of metrics.jsonl.
+    def step(self) -> dict[str, Any] | None:
+        """Run one step, of Algorithm 1 after the warm-up; return its line of metrics.jsonl.
 
         The device is waited for once, when α needs the rewards: losses and products are read
         together.
         """
-        step, watch = self.steps, stopwatch(self.device)
+        if self.steps < self.warmup_steps:
+            return self.warm_up()
+        step, watch = self.searched, stopwatch(self.device)
         learning_rate = self.learning_rate(step)
-        self.ranks.seed_network(self.seed, step)
+        self.ranks.seed_network(self.seed, self.steps)
         policies = self.draw_policies(step)
-        versions = self.versions(step, policies, watch)
+        versions = self.versions(self.steps, policies, watch)
         shares = self.parameters.weights(policies)
-        with self.learner.autocast():
-            gradients = PolicyGradients(
-                self.model,
-                self.task.loss,
-                versions.inputs,
-                versions.targets,
-                weights=shares,
-                method=self.settings.training.gradients,
-                memory=self.memory,
-            )
+        gradients = self.policy_gradients(versions, shares)
         self.plan = gradients.plan
         gradient = self.learner.mean_gradient()
         for name, part in gradients.weighted_parts():
@@ -183,6 +178,37 @@ class Search:
             "seconds": watch.seconds(),
             "images": self.images_per_step,
         }
+
+    @property
+    def searched(self) -> int:
+        """Steps of Algorithm 1 so far; 0 in the warm-up."""
+        return max(0, self.steps - self.warmup_steps)
+
+    def warm_up(self) -> None:
+        """Train for one step on the clean batch; α stays as it is."""
+        self.ranks.seed_network(self.seed, self.steps)
+        any_policy = np.zeros((1, self.space.depth), np.intp)
+        versions = self.versions(self.steps, any_policy, stopwatch(self.device))
+        gradients = self.policy_gradients(versions.clean, torch.ones(1))
+        gradient = self.learner.mean_gradient()
+        for name, part in gradients.weighted_parts():
+            gradient.add(name, part)
+        self.learner.descend(gradient.result(), self.settings.training.lr)
+        self.require_finite("training loss", self.ranks.mean(gradients.losses).item())
+        self.steps += 1
+
+    def policy_gradients(self, versions: Versions, shares: torch.Tensor) -> PolicyGradients:
+        """Return the gradients g_l at the present θ, to be weighted by w_l, (L̂ + 1,)."""
+        with self.learner.autocast():
+            return PolicyGradients(
+                self.model,
+                self.task.loss,
+                versions.inputs,
+                versions.targets,
+                weights=shares,
+                method=self.settings.training.gradients,
+                memory=self.memory,
+            )
 
     def versions(self, step: int, policies: np.ndarray, watch: Stopwatch) -> Versions:
         """Return the clean batch of a step and its version under each policy."""
@@ -228,8 +254,8 @@ class Search:
         return draw_policies(streams.generator(self.seed, Stream.POLICIES, step), *sizes)
 
     def learning_rate(self, step: int) -> float:
-        """Return SGD's learning rate η for a step."""
-        steps = self.total_steps, self.steps_per_epoch
+        """Return SGD's learning rate η for a step of Algorithm 1; the warm-up has the first."""
+        steps = self.search_steps, self.steps_per_epoch
         return learning_rate(self.settings.training, step, *steps)
 
     def require_finite(self, what: str, *values: float) -> None:
@@ -258,10 +284,11 @@ class Search:
         }
 
     def schedule(self) -> PolicySchedule:
-        """Return (p_tp, p_o) of the epochs so far, p_tp smoothed."""
+        """Return (p_tp, p_o) of the epochs so far: p_tp smoothed, p_o with --uniform-share."""
         p_tp, p_o = zip(*self.history, strict=True)
         raw = PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), self.provenance())
-        return raw.smoothed(self.settings.policy.smoothing)
+        policy = self.settings.policy
+        return raw.with_uniform(policy.uniform_share).smoothed(policy.smoothing)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next step depends on; its draws depend on the number of steps."""

@@ -48,7 +48,7 @@ class SearchJob:
 
     @property
     def lines(self) -> int:
-        return self.search.steps
+        return self.search.searched
 
     def fingerprints(self) -> list[int]:
         return self.search.fingerprints()
@@ -66,10 +66,13 @@ class SearchJob:
     def start(self) -> None:
         self.ranks.copy_from_first(self.search.model.state_dict().values())
 
-    def step(self) -> Metrics:
+    def step(self) -> Metrics | None:
         first, epoch = self.search.plan is None, self._last.get("epoch")
         with in_touch():
-            self._last = self.search.step()
+            line = self.search.step()
+        if line is None:  # in the warm-up
+            return None
+        self._last = line
         if self._last["epoch"] != epoch:
             self._measured = []
         self._measured += [v for name, v in self._last.items() if name == VALIDATION_SCORE]
@@ -91,6 +94,8 @@ class SearchJob:
         return replace(self.search.schedule(), verdict=self.judged)
 
     def status(self) -> str:
+        if not self._last:
+            return "warm-up on clean images"
         loss, p_tp = self._last["loss"], self._last["apply_probability"]
         top = top_candidates(self.search.space, self.search.parameters.op_probabilities, 2)
         return f"loss {loss:.3f}{self._validation()}, p_tp {p_tp:.3f}, top {top}"
@@ -109,11 +114,13 @@ class SearchJob:
 
     def greeting(self, folder: Path) -> str:
         count = len(self.search.space)
-        return f"searching {count} candidates in {self.total_steps} steps: {folder}"
+        warm = self.settings.policy.warmup_epochs
+        after = f" after {warm} epoch{'s' * (warm > 1)} of warm-up" if warm else ""
+        return f"searching {count} candidates in {self.search.search_steps} steps{after}: {folder}"
 
     def summary(self, folder: Path) -> list[str]:
         space, parameters = self.search.space, self.search.parameters
-        p_o = parameters.op_probabilities
+        p_o = self.search.schedule().p_o[-1]
         low, high = self.judged.get("apply_probability", (None, None))
         interval = "" if low is None else f" (95 % interval {low:.2f} … {high:.2f})"
         return [
@@ -146,7 +153,7 @@ def apply_of(search: Search) -> Apply:
     """Return how α_tp has learned."""
     policy = search.settings.policy
     end = search.parameters.apply_probability
-    rate = apply_rate(policy.lr_apply, search.total_steps)
+    rate = apply_rate(policy.lr_apply, search.search_steps)
     return Apply(policy.apply_probability, rate, policy.adam_betas, end)
 
 

@@ -68,6 +68,16 @@ class PolicySettings:
     compare_with: Literal["clean", "policies"] = "clean"
     """What moves a candidate: how much better than the clean batch its policy was, as in the paper,
     or how much better than the other policies of the step, which is less noisy."""
+    warmup_epochs: int = 0
+    """First train the network on clean images for this many epochs; 0 is the paper's. A step of the
+    search compares single steps, and to a network that has learned little every augmented step
+    looks harmful; overfitting, which augmentation is for, must be there to be seen."""
+    replay: Literal["epochs", "last"] = "epochs"
+    """What a training under the policy replays: the probabilities epoch by epoch, as in the paper,
+    or those of the last epoch throughout."""
+    uniform_share: float = 0.0
+    """Share of uniform probabilities in the policy's ops, beside those that were learned; 0 is the
+    paper's. It keeps some of what a search of single steps cannot see the use of."""
     val_memory: float = 0.0
     """Measure along a running mean of the validation gradient with this decay; 0, the paper's, is
     each step's own gradient."""

@@ -42,6 +42,12 @@ class Versions:
     targets: Any  # what `PolicyGradients` takes: for all versions, or a list with one for each
     unchanged: torch.Tensor  # (L̂,) bool: policies that left the batch as it is, to the byte
 
+    @property
+    def clean(self) -> Versions:
+        """Version 0 alone."""
+        targets = self.targets[:1] if isinstance(self.targets, (list, tuple)) else self.targets
+        return Versions(self.inputs[:1], targets, self.unchanged[:0])
+
 
 def unchanged(pixels: torch.Tensor) -> torch.Tensor:
     """Return (L̂,) bool: the versions whose every byte is that of the clean batch, version 0."""

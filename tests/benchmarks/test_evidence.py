@@ -30,12 +30,13 @@ TINY = replace(
 def test_a_cell_runs_once_and_is_recorded(tmp_path, monkeypatch):
     bench = replace(
         jobs.fresh_bench(tmp_path / "work", tmp_path / "results.jsonl"),
-        search=("--val-batch-size", "32"),
+        search=("--val-batch-size", "32", "--warmup-epochs", "0"),
     )
     own = []
     monkeypatch.setattr(cells.shutil, "rmtree", lambda out, **_: own.append(out))
     jobs.peer_run(TINY, 0, "none")(bench)
     jobs.searched_run(TINY, 0, "inverted")(bench)
+    jobs.levelled_run(TINY, 0, "inverted")(bench)
     lines = bench.lines()
     assert [line["name"] for line in lines] == ["none"] * 2 + ["searched"] * 2 + [
         "uniform-searched"

@@ -25,6 +25,7 @@ SMALL = {
     "batch_size": 10,
     "val_batch_size": 10,
     "policies": 2,
+    "warmup_epochs": 0,
     "epochs": 5,
 }
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -30,7 +30,10 @@ from ddas_gpu.search.settings import preset
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # 4 steps per epoch, 8 in all.
-TINY = {"epochs": 2, "batch_size": 8, "val_batch_size": 20, "threads": 1, "quiet": True}
+TINY = {
+    **{"epochs": 2, "batch_size": 8, "val_batch_size": 20, "threads": 1, "quiet": True},
+    "warmup_epochs": 0,
+}
 
 
 def search(model: Any = None, train: Any = None, validation: Any = None, **settings: Any) -> Any:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import metrics, write_classes
-from search_commands import FOLDER, TINY, refused, search
+from commands import Killed, die, metrics, write_classes
+from search_commands import FOLDER, TINY, at_step, refused, results, search
 
 from ddas_gpu import PolicySchedule
 
@@ -194,3 +194,20 @@ NUMBERS = {
 @pytest.mark.parametrize(("flags", "reason"), NUMBERS.items())
 def test_numbers_and_names_that_cannot_be(capsys, tmp_path, flags, reason):
     assert reason in refused(capsys, tmp_path, *TINY, *flags.split())
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6])
+def test_a_warm_up_leaves_the_policy_alone_and_resumes_to_the_same_bytes(
+    tmp_path, monkeypatch, cut
+):
+    flags = (*TINY, "--warmup-epochs", 1)
+    assert search(*flags, "--out", tmp_path / "whole") == 0
+    whole = results(tmp_path / "whole")
+    assert [line["step"] for line in whole["metrics"]] == list(range(8)) and whole["steps"] == 12
+    assert whole["metrics"][0]["epoch"] == 0 and len(PolicySchedule.load(tmp_path / "whole")) == 2
+    with monkeypatch.context() as patch:
+        at_step(patch, cut, die)
+        with pytest.raises(Killed):
+            search(*flags, "--out", tmp_path / "cut", "--checkpoint-seconds", 0.0001)
+    assert search("--resume", "--out", tmp_path / "cut") == 0
+    assert results(tmp_path / "cut") == whole

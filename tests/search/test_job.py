@@ -19,7 +19,9 @@ def test_top_candidates_in_multiples_of_uniform():
 
 def test_the_status_shows_the_validation_accuracy_of_the_epoch(one_thread):
     few = {"train_images": 32, "val_images": 40, "batch_size": 16, "val_batch_size": 40}
-    job = SearchJob(open_search(preset("digits").replace(epochs=2, policies=2, **few)))
+    job = SearchJob(
+        open_search(preset("digits").replace(epochs=2, policies=2, warmup_epochs=0, **few))
+    )
     lines = [job.step() for _ in range(3)]
     scores = [line["validation_accuracy"] for line in lines]
     assert all(0 <= score <= 1 and score * 40 == round(score * 40) for score in scores)

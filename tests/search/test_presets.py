@@ -12,7 +12,10 @@ from layouts import write_cifar, write_images, write_svhn
 from ddas_gpu.search.algorithm import Search, open_search
 from ddas_gpu.search.settings import preset
 
-FEW = {"batch_size": 2, "val_batch_size": 2, "epochs": 1, "classes": None}
+FEW = {
+    **{"batch_size": 2, "val_batch_size": 2, "epochs": 1, "classes": None},
+    "warmup_epochs": 0,
+}
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -25,6 +25,7 @@ SEARCH = (
         "1",
     ),
     *("--val-batch-size", "4", "--policies", "2", "--model", "torture.load:tiny_network"),
+    *("--warmup-epochs", "0"),
 )
 SAMPLES = 200
 
