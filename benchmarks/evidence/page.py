@@ -63,10 +63,10 @@ ROTATE_TEXT = (
     "find Rotate90; with the validation images as they are it must not."
 )
 WARM_TEXT = (
-    "Searched minus the best peer, and minus uniform, with the settings of 0.2.0 and now. The seeds "
-    "are others, so these differences are not paired with each other. In 0.2.0 the network was "
-    "untrained when the search began: every augmented step looked harmful then, p_tp fell in all "
-    "domains, and the schedule began with it. Now the network is trained on clean images first "
+    "Searched minus the best peer, and minus uniform, with the settings of 0.2.0 and now. The "
+    "seeds are others, so these differences are not paired with each other. In 0.2.0 the network "
+    "was untrained when the search began: every augmented step looked harmful then, p_tp fell in "
+    "all domains, and the schedule began with it. Now the network is trained on clean images first "
     "(`--warmup-epochs 20`), the last epoch's policy is used throughout (`--replay last`), and a "
     "fifth of it is uniform (`--uniform-share 0.2`)."
 )

@@ -127,13 +127,14 @@ class Search:
         return self.steps == self.total_steps
 
     def step(self) -> dict[str, Any] | None:
-        """Run one step, of Algorithm 1 after the warm-up; return its line of metrics.jsonl.
+        """Run one step of Algorithm 1; return its line of metrics.jsonl.
 
-        The device is waited for once, when α needs the rewards: losses and products are read
-        together.
+        A step of the warm-up has none. The device is waited for once, when α needs the rewards:
+        losses and products are read together.
         """
         if self.steps < self.warmup_steps:
-            return self.warm_up()
+            self.warm_up()
+            return None
         step, watch = self.searched, stopwatch(self.device)
         learning_rate = self.learning_rate(step)
         self.ranks.seed_network(self.seed, self.steps)
