@@ -80,6 +80,24 @@ def scores_in(lines: Sequence[Line], data: str, domain: str) -> Scores:
     return dict(found)
 
 
+def chosen_in(
+    lines: Sequence[Line], data: str, domain: str, seeds: Sequence[int]
+) -> dict[int, tuple[str, float]]:
+    """Return {seed: (policy, its test accuracy)} of what is best on the validation images."""
+    wanted = {*PEERS, *(f"randaugment-{level}" for level in LEVELS), SEARCHED}
+    found: dict[int, tuple[str, float]] = {}
+    best: dict[int, float] = {}
+    for line in lines:
+        here = (line["kind"], line["data"], line["domain"]) == ("training", data, domain)
+        seed = line["seed"]
+        if not here or seed not in seeds or line["name"] not in wanted:
+            continue
+        if line["validation"] > best.get(seed, -1):
+            best[seed] = line["validation"]
+            found[seed] = line["name"], line["accuracy"]
+    return found
+
+
 def common(scores: Scores, names: Sequence[str]) -> Scores:
     """Return those of the names that were run, over the seeds that all of them have."""
     there = [name for name in names if name in scores]

@@ -23,6 +23,7 @@ from .protocol import (
 from .tables import (
     TITLES,
     accuracy_table,
+    chosen_table,
     cost_table,
     count_of,
     found_table,
@@ -39,7 +40,7 @@ from .tables import (
     variants_table,
 )
 
-README_ROWS = ("rotated", "shifted", "dark", "blurred", "inverted", "smaller")
+README_ROWS = ("rotated", "shifted", "dark", "blurred", "inverted", "smaller", "bright")
 README_PEERS = ("none", "uniform", "randaugment", "trivialaugment", "trivialaugment-wide")
 HERE = Path(__file__).resolve().parent
 INTRODUCTION = (HERE / "introduction.md").read_text("utf-8").strip()
@@ -62,9 +63,17 @@ ROTATE_TEXT = (
     "One op per policy, on the digits. With the validation images rotated by 90° the search must "
     "find Rotate90; with the validation images as they are it must not."
 )
+CHOSEN_TEXT = (
+    "Added when the tables above were known, from the same runs. Whoever has validation images of "
+    "the domain need not believe in the search: train under the searched policy and under every "
+    "peer, and keep what is best on the validation images, as RandAugment's level is chosen above. "
+    "`ddas compare` trains them. It costs a training per peer. The best peer is the one with the "
+    "largest mean on the test images, which nobody knows beforehand."
+)
 WARM_TEXT = (
     "Searched minus the best peer, and minus uniform, with the settings of 0.2.0 and now. The "
-    "seeds are others, so these differences are not paired with each other. In 0.2.0 the network "
+    "seeds are others, so these differences are not paired with each other; uniform at the "
+    "searched p_tp is no peer here. In 0.2.0 the network "
     "was untrained when the search began: every augmented step looked harmful then, p_tp fell in "
     "all domains, and the schedule began with it. Now the network is trained on clean images first "
     "(`--warmup-epochs 20`), the last epoch's policy is used throughout (`--replay last`), and a "
@@ -110,6 +119,10 @@ def sections(lines: Sequence[Line], folder: Path) -> list[str]:
         parts.append(
             f"## The same domain\n\n{SAME_TEXT}\n\n{accuracy_table(renamed)}\n\n"
             f"{standing_table(renamed)}"
+        )
+    if places:
+        parts.append(
+            f"## Taking what validates best\n\n{CHOSEN_TEXT}\n\n{chosen_table(lines, places)}"
         )
     earlier = [
         (before, now)

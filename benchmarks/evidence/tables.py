@@ -12,6 +12,7 @@ from .numbers import (
     Estimate,
     Line,
     Standing,
+    chosen_in,
     common,
     estimate,
     paired,
@@ -80,6 +81,27 @@ def progress_table(pairs: Sequence[tuple[Standing, Standing]]) -> str:
     parts = ["seeds", "− best peer", "− uniform"]
     head = ["data", "domain", *(f"{when}: {x}" for when in ("0.2.0", "now") for x in parts)]
     rows = [[TITLES[a.data], a.domain, *cells(a), *cells(b)] for a, b in pairs]
+    return table(head, rows)
+
+
+def chosen_table(lines: Sequence[Line], standings: Sequence[Standing]) -> str:
+    """Compare the policy that is best on the validation images with the best peer on average."""
+    rows = []
+    for place in standings:
+        seeds = sorted(place.scores[SEARCHED])
+        found = chosen_in(lines, place.data, place.domain, seeds)
+        scores = {seed: accuracy for seed, (_, accuracy) in found.items()}
+        rows.append(
+            [
+                TITLES[place.data],
+                place.domain,
+                str(estimate(list(scores.values()))),
+                paired(scores, place.scores[place.best_peer]).signed,
+                paired(scores, place.scores["uniform"]).signed,
+                f"{sum(name == SEARCHED for name, _ in found.values())} of {len(found)}",
+            ]
+        )
+    head = ["data", "domain", "accuracy", "− best peer", "− uniform", "the searched one chosen"]
     return table(head, rows)
 
 
