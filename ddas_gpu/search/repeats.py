@@ -18,6 +18,7 @@ from ddas_gpu.cli.shell import exit_code, prepare
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.errors import stoppable
+from ddas_gpu.ops.backends import cores
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.writing import write_report
 from ddas_gpu.runs.run_folder import CONFIG, POLICY, SAMPLES, RunFolder
@@ -101,7 +102,7 @@ def _side_by_side(
     Each computes what it would compute alone.
     """
     todo = [seed for seed in seeds_of(settings) if not (folder / f"seed-{seed}" / POLICY).exists()]
-    at_once = min(len(todo), torchrun.cores() // (settings.run.threads or 1))
+    at_once = min(len(todo), cores() // (settings.run.threads or 1))
     if device.type != "cpu" or at_once < 2:
         return 0
     runs = [of_seed(settings, folder, seed) for seed in todo]

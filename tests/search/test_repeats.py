@@ -19,7 +19,7 @@ SHORT = (*TINY, "--epochs", "1", "--repeats", "2", "--seed", "3")
 def one_core():
     """New processes import torch, which takes longer than these searches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeats.torchrun, "cores", lambda: 1)
+        patch.setattr(repeats, "cores", lambda: 1)
         yield
 
 
@@ -66,7 +66,7 @@ def test_ranks_are_refused(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_side_by_side_is_the_same_as_one_after_the_other(whole, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(repeats.torchrun, "cores", lambda: 2)
+    monkeypatch.setattr(repeats, "cores", lambda: 2)
     assert search(*SHORT, "--out", tmp_path / "run") == 0
     assert "2 seeds, 2 side by side" in capfd.readouterr().err
     for name in ("policy.json", "seed-3/policy.json", "seed-4/policy.json"):
