@@ -177,7 +177,7 @@ declare(
         space=SizedSpace("scenes", 96),
         sanity_space=SizedSpace("coco-sanity", 480),
         from_files=True,
-        # Ours: minutes on two cores. A rate with which α_o can reach any value in so few steps.
+        # Ours: minutes on two cores. Rates with which α can reach any value in so few steps.
         search={
             **SCENES,
             "train_images": 200,
@@ -186,7 +186,7 @@ declare(
             "val_batch_size": 16,
             "policies": 4,
             "lr_ops": 0.02,
-            **RELIABLE,
+            "lr_apply": 0.02,
         },
         # Ours: minutes on two cores.
         training={
