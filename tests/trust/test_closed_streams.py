@@ -30,9 +30,7 @@ sys.exit(exit_code_of("program", work))
 """
 
 
-@pytest.mark.parametrize(
-    "stderr", ["2>&-", "2>/dev/full", "2>&1 >/dev/null | head -n 1", ">&-"]
-)
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "2>&1 >/dev/null | head -n 1", ">&-"])
 def test_a_run_goes_on_without_a_reader(tmp_path, stderr):
     file = tmp_path / "metrics"
     command = f'set -o pipefail; "$0" -c "$1" "$2" {stderr}'
