@@ -197,11 +197,12 @@ def require_known(function: str, given: Iterable[str], *known: Callable[..., Any
         for each in known
         for name, parameter in inspect.signature(each).parameters.items()
         if parameter.kind in plain
-    } - {"self"}
+    } - {"self", "shard"}  # a loader finds its shard by itself, or from shard_id and num_shards
     for name in given:
         if name not in names:
             near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+            there = f"there are: {', '.join(sorted(names))}"
+            hint = f"did you mean {near[0]!r}?" if near else there
             raise TypeError(f"{function} has no keyword {name!r}; {hint}")
 
 

@@ -284,7 +284,12 @@ def test_several_processes_without_a_group_are_warned(arrays, schedule, monkeypa
 
 @pytest.mark.parametrize(
     ("keyword", "nearest"),
-    [("steps_per_epochs", "steps_per_epoch"), ("bach_size", "batch_size"), ("Mean", "mean")],
+    [
+        ("steps_per_epochs", "steps_per_epoch"),
+        ("bach_size", "batch_size"),
+        ("Mean", "mean"),
+        ("shard", "shard_id"),
+    ],
 )
 def test_a_misspelt_keyword_is_answered_with_the_nearest(arrays, schedule, keyword, nearest):
     for call in (loader, ddas_gpu.training_pipeline):
