@@ -1,81 +1,147 @@
 """Does a search during the training find what the offline search finds? On the digits.
 
-    python benchmarks/online_agreement.py
+    python benchmarks/online_agreement.py runs/online.jsonl
+    python benchmarks/online_agreement.py runs/online.jsonl --table
 
-Rank correlations (Spearman's ρ) of the final p_o: of two offline searches with different seeds, and
-of an online search with each of them. Online searches train the same network on the same images,
-four times as long, and take one step of the search in every fourth of their steps.
+The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
+digits, network and validation images. Rank correlations (Spearman's ρ) of the final p_o between all
+pairs of runs, and of the mean p_o of each op over its levels. A finished run is a line of the file:
+started again, the script does what is missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
+import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from reliability import DOMAINS, OtherDomain
+from scipy.stats import spearmanr
 from torch.nn import functional as F
 
-from ddas_gpu import OnlineSearch, SearchSpace
+from ddas_gpu import OnlineSearch
 from ddas_gpu.models import build
-from ddas_gpu.report.correlation import rank_agreement
-from ddas_gpu.search.algorithm import open_search
+from ddas_gpu.pipelines.pixels import channel_statistics, normalise
+from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.settings import preset
+from ddas_gpu.space import SearchSpace
 
-SEEDS = range(3)
+BATCH_SIZE = 64
+SPACE = preset("digits").search_space()
+Line = dict[str, Any]
 
 
-def offline(seed: int) -> np.ndarray:
-    """Return p_o after the preset's search."""
-    search = open_search(preset("digits").replace(seed=seed))
+def task_of(domain: str, seed: int) -> OtherDomain:
+    task = OtherDomain(preset("digits").replace(seed=seed, threads=1))
+    task.domain = domain
+    return task
+
+
+def offline(domain: str, seed: int) -> Line:
+    """Search with the digits' preset."""
+    task = task_of(domain, seed)
+    search = Search(task.settings, SPACE, task)
     while not search.finished:
         search.step()
-    return search.parameters.op_probabilities
+    p_tp, p_o = search.history[-1]
+    return {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.steps, "training steps": 0}
 
 
-def online(seed: int, epochs: int = 240) -> np.ndarray:
-    """Return p_o after a training with a step of the search in every fourth of its steps."""
-    train, validation = open_search(preset("digits").replace(seed=seed)).task.search_sets()
+def online(domain: str, seed: int, epochs: int) -> Line:
+    """Train with `OnlineSearch`, its defaults but the number of steps."""
+    train, validation = task_of(domain, seed).search_sets()
+    statistics = channel_statistics(train.images)
+
+    def prepare(images: torch.Tensor) -> torch.Tensor:
+        return normalise(images, *statistics)
+
     torch.manual_seed(seed)
-    model = build("small", 10)
-    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=5e-4)
-    space = SearchSpace.preset("digits")
+    model = build("small", 10).train()
+    steps = epochs * (len(train.images) // BATCH_SIZE)
+    sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
     held_out = (validation.images, validation.labels)
     search = OnlineSearch(
-        model,
-        F.cross_entropy,
-        held_out,
-        space,
-        every=4,
-        policies=2,
-        batch_size=32,
-        val_batch_size=128,
-        lr_ops=0.01,
-        seed=seed,
+        model, F.cross_entropy, held_out, SPACE, prepare=prepare, steps=steps, seed=seed
     )
-    pixels = torch.from_numpy(train.images).permute(0, 3, 1, 2).contiguous()
-    labels = torch.from_numpy(train.labels)
+    pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
     for _ in range(epochs):
-        for chosen in torch.randperm(len(pixels)).split(32)[:-1]:
+        for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
+            if len(chosen) < BATCH_SIZE:
+                continue
             search.step(pixels[chosen], labels[chosen])
-            outputs = model(search.augment(pixels[chosen]).float() / 255)
-            optimizer.zero_grad()
-            F.cross_entropy(outputs, labels[chosen]).backward()
-            optimizer.step()
+            sgd.zero_grad()
+            inputs = prepare(search.augment(pixels[chosen]))
+            F.cross_entropy(model(inputs), labels[chosen]).backward()
+            sgd.step()
+            cosine.step()
         search.end_epoch()
-    return search.parameters.op_probabilities
+    (p_tp, p_o), by_epoch = search.history[-1], [row.tolist() for _, row in search.history]
+    parts = {f"p_o after {part}/4": by_epoch[part * epochs // 4 - 1] for part in (1, 2, 3)}
+    line = {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.searches}
+    return {**line, "training steps": steps, **parts}
+
+
+def by_op(p_o: np.ndarray, space: SearchSpace = SPACE) -> np.ndarray:
+    """Return the mean p_o of each op over its levels."""
+    names = np.array([candidate.op for candidate in space])
+    return np.array([p_o[names == op].mean() for op in dict.fromkeys(names)])
+
+
+def agreement(pairs: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    candidates = [spearmanr(a, b).statistic for a, b in pairs]
+    ops = [spearmanr(by_op(a), by_op(b)).statistic for a, b in pairs]
+    low, high = min(candidates), max(candidates)
+    return f"{np.mean(candidates):.2f} ({low:.2f} to {high:.2f}); ops {np.mean(ops):.2f}"
+
+
+def table(lines: list[Line]) -> str:
+    """Return the figures as a table of Markdown."""
+    head = ["domain", "online steps", "offline, offline", "online, online", "online, offline"]
+    rows = [[*head, "p_tp offline", "p_tp online"], ["---"] * 7]
+    for domain, steps in sorted({(x["domain"], x["training steps"]) for x in lines}):
+        if not steps:
+            continue
+        both = [
+            [x for x in lines if x["domain"] == domain and x["training steps"] == count]
+            for count in (0, steps)
+        ]
+        off, on = ([np.array(x["p_o"]) for x in kind] for kind in both)
+        pairs = [list(itertools.combinations(kind, 2)) for kind in (off, on)]
+        cells = [agreement(p) for p in (*pairs, list(itertools.product(on, off)))]
+        p_tp = [f"{np.mean([x['p_tp'] for x in kind]):.2f}" for kind in both]
+        rows.append([domain, f"{steps:,}", *cells, *p_tp])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def main() -> None:
-    offline_found = [offline(seed) for seed in SEEDS]
-    online_found = [online(seed) for seed in SEEDS]
-
-    def told(pairs: list[tuple[np.ndarray, np.ndarray]]) -> str:
-        found = [rank_agreement(a, b) for a, b in pairs]
-        return ", ".join(f"{each[0]:.2f}" for each in found if each is not None)
-
-    print(f"offline and offline: {told(list(itertools.combinations(offline_found, 2)))}")
-    print(f"online and online: {told(list(itertools.combinations(online_found, 2)))}")
-    print(f"online and offline: {told(list(itertools.product(online_found, offline_found)))}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[30, 31, 32])
+    parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
+    parser.add_argument("--table", action="store_true", help="only print the table")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = [json.loads(line) for line in options.file.open()] if options.file.exists() else []
+    done = {(x["domain"], x["seed"], x["epochs"]) for x in lines}
+    wanted = itertools.product(options.seeds, options.domains, sorted({0, *options.epochs}))
+    for seed, domain, epochs in [] if options.table else wanted:
+        if (domain, seed, epochs) in done:
+            continue
+        start = time.process_time()
+        found = online(domain, seed, epochs) if epochs else offline(domain, seed)
+        seconds = round(time.process_time() - start, 1)
+        line = {"domain": domain, "seed": seed, "epochs": epochs, "seconds": seconds, **found}
+        lines.append(line)
+        with options.file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    print(table(lines))
 
 
 if __name__ == "__main__":

@@ -14,17 +14,18 @@ from torch.utils._pytree import tree_map
 from ddas_gpu import ops, streams
 from ddas_gpu.data.datasets import COLUMNS, collate, one_size, open_examples
 from ddas_gpu.errors import Diverged
-from ddas_gpu.gradients import PolicyGradients
+from ddas_gpu.gradients import version_products
+from ddas_gpu.gradients.versions import RandomState
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.search.alpha import AugmentationParameters, draw_policies, rewards
+from ddas_gpu.search.alpha import AugmentationParameters, apply_rate, deal_policies, rewards
 from ddas_gpu.search.presets import sized_space
 from ddas_gpu.space import SearchSpace
-from ddas_gpu.streams import Stream
-from ddas_gpu.tasks.custom import LossOnly, SearchTask, Trial
+from ddas_gpu.streams import Stream, sign_key
+from ddas_gpu.tasks.custom import LossOnly, PerImage, SearchTask, Trial
 from ddas_gpu.tasks.task import unchanged
 
-MEMORY = 0.95  # of the running mean of Σ|r|, per step of the search
+STEPS = 5_000  # of a training that does not say how many it has
 
 
 def is_channels_last(images: torch.Tensor) -> bool:
@@ -40,17 +41,19 @@ def to_unit_interval(images: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Begun:
-    """A step whose policies wait for the validation gradient."""
+    """A step that waits for the validation gradient."""
 
-    policies: np.ndarray
-    gradients: PolicyGradients
-    unchanged: torch.Tensor
+    policies: np.ndarray  # (L̂, N_o)
+    inputs: torch.Tensor  # (L̂ + 1, B, C, H, W)
+    targets: list[Any]  # of each version
+    changed: torch.Tensor  # (L̂,) bool: whether a policy changed a pixel
+    state: dict[str, torch.Tensor]  # the network's θ_t and buffers
 
 
 class OnlineSearch:
     """Learns the policy during the training that uses it, instead of on a proxy task.
 
-        online = ddas_gpu.OnlineSearch(model, F.cross_entropy, validation, every=8)
+        online = ddas_gpu.OnlineSearch(model, F.cross_entropy, validation)
         for epoch in range(epochs):
             for images, labels in batches:  # uint8 (B, 3, H, W) or (B, H, W, 3)
                 online.step(images, labels)
@@ -59,17 +62,22 @@ class OnlineSearch:
             online.end_epoch()
         online.policy.save("policy.json")
 
-    Every `every`-th `step` compares the gradients of `policies` (L̂) policies on the first
-    `batch_size` images with that of the clean images. The next call, after the optimizer's step,
-    computes the gradient of `val_batch_size` validation images at the new weights and moves the
-    probabilities. Weights, buffers, gradients and torch's generators are left as they are.
+    Every `every`-th `step` makes the first `batch_size` images under `policies` (L̂) policies. The
+    next call, after the optimizer's step, computes the gradient of `val_batch_size` validation
+    images at the new weights; how far the gradient of each version points along it moves the
+    probabilities, as in the search. Weights, buffers, gradients and torch's generators are left as
+    they are.
 
     model: the network that is trained, in training mode.
-    loss: loss(outputs, targets), or a `SearchTask` for targets that move with the pixels.
+    loss: loss(outputs, targets), one number per batch; or a `SearchTask` for targets that move with
+        the pixels.
     validation: data as `search_policy` takes it; it is read into memory.
     space: a preset, for images of any size, or a SearchSpace.
+    every: by default so rare that it costs less than 10 % of the time even of small networks.
     prepare: what turns a uint8 batch, in the layout of your batches, into the network's inputs; by
         default floats in [0, 1].
+    steps: how many steps your training has; the rates of α follow from it, unless they are given.
+    val_memory: decay of the running mean of the validation gradient.
     """
 
     def __init__(
@@ -79,27 +87,37 @@ class OnlineSearch:
         validation: Any,
         space: str | SearchSpace = "cifar",
         *,
-        every: int = 8,
-        policies: int = 1,
+        every: int = 64,
+        policies: int = 15,
         batch_size: int = 16,
-        val_batch_size: int = 32,
+        val_batch_size: int = 128,
         prepare: Callable[[torch.Tensor], torch.Tensor] = to_unit_interval,
         apply_probability: float = 0.35,
-        lr_ops: float = 0.02,
-        lr_apply: float = 0.004,
-        gradients: str = "auto",
+        steps: int = STEPS,
+        lr_ops: float | None = None,
+        lr_apply: float | None = None,
+        val_memory: float = 0.8,
         columns: tuple[str, str] = COLUMNS,
         workers: int = 1,
         seed: int = 0,
     ) -> None:
-        for name, value in {"every": every, "policies": policies, "batch_size": batch_size}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be above 0, not {value}")
+        for name, value, least in (
+            ("every", every, 1),
+            ("policies", policies, 2),
+            ("batch_size", batch_size, 1),
+            ("val_batch_size", val_batch_size, 1),
+            ("steps", steps, 1),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         if distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError("OnlineSearch runs in one process: its ranks would learn apart")
-        self.model, self.prepare, self.method, self.seed = model, prepare, gradients, seed
+        # A compiled network would be compiled again for these passes.
+        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        self.prepare, self.seed = prepare, seed
         self.task = loss if isinstance(loss, SearchTask) else LossOnly(loss)
         self.every, self.policies, self.batch_size = every, policies, batch_size
+        self.val_memory = val_memory
         examples = open_examples(validation, columns, seed)
         size = one_size(examples)
         if size is None:
@@ -107,13 +125,20 @@ class OnlineSearch:
         self._validation = examples.in_memory(workers, size)
         self._val_batch_size = min(val_batch_size, len(self._validation))
         self.space = sized_space(space, min(size)) if isinstance(space, str) else space
+        searches = max(1, steps // every)
         self.parameters = AugmentationParameters(
-            len(self.space), apply_probability, lr_ops=lr_ops, lr_apply=lr_apply
+            len(self.space),
+            apply_probability,
+            lr_ops=apply_rate(lr_ops, searches),
+            lr_apply=apply_rate(lr_apply, searches),
+            betas=(0.9, 0.999),
+            relative=True,
         )
         self.steps = self.searches = self.augmented = 0  # calls and steps of the search so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
-        self._mean_total = 0.0  # of Σ|r|
+        self._direction: dict[str, torch.Tensor] = {}  # the running mean of g_val
         self._begun: _Begun | None = None
+        self._present: PolicySchedule | None = None  # of the present α, once it is needed
         self._channels_first = True
 
     def step(self, images: torch.Tensor, targets: Any) -> None:
@@ -124,15 +149,23 @@ class OnlineSearch:
         self.steps += 1
 
     @torch.no_grad()
-    def augment(self, images: torch.Tensor) -> torch.Tensor:
-        """Return a uint8 batch under the present policy, every image with its own draws."""
+    def augment(self, images: torch.Tensor, targets: Any = None) -> Any:
+        """Return a uint8 batch under the present policy, every image with its own draws.
+
+        With targets, return both: a `SearchTask` moves its targets with the pixels.
+        """
         pixels = self._as_pixels(images)
         samples = np.arange(len(pixels))
-        now = self._schedule([self._now()])
-        chosen = now.draw(self.augmented, 1, self.seed, samples)
-        key = streams.sign_key(self.seed, self.augmented)
+        if self._present is None:
+            self._present = self._schedule([self._now()])
+        chosen = self._present.draw(self.augmented, 1, self.seed, samples)
+        key = sign_key(self.seed, self.augmented)
         self.augmented += 1
-        return self._as_given(ops.augment(pixels, chosen, self.space, key, samples=samples))
+        if targets is None:
+            return self._as_given(ops.augment(pixels, chosen, self.space, key, samples=samples))
+        trial = PerImage(chosen, self.space, key, samples)
+        versions, moved = self.task.versions(pixels, targets, trial)
+        return self._as_given(versions[1]), moved[1]
 
     def end_epoch(self) -> None:
         """Add the present probabilities to the schedule."""
@@ -161,62 +194,66 @@ class OnlineSearch:
     # Algorithm 1, with the user's step from θ_t to θ_{t+1} between its halves.
 
     def _begin(self, images: torch.Tensor, targets: Any) -> None:
-        """Compute g_0 … g_L̂ at θ_t."""
+        """Draw the policies, and keep what g_0 … g_L̂ at θ_t need."""
         pixels = self._as_pixels(images)[: self.batch_size]
         count = len(pixels)
+        if not count:
+            return
         targets = tree_map(lambda t: t[:count] if torch.is_tensor(t) else t, targets)
-        generator = streams.generator(self.seed, Stream.POLICIES, self.searches)
-        policies = draw_policies(generator, self.policies, self.space.depth, len(self.space))
+        sizes = self.policies, self.space.depth, len(self.space)
+        policies = deal_policies(self.seed, self.searches, *sizes)
         # Not the key of the training's own draws.
         key = streams.number(self.seed, Stream.EXAMPLES, self.searches)
         trial = Trial(policies, self.space, key, np.arange(count))
         versions, targets = self.task.versions(pixels, targets, trial)
-        inputs = torch.stack([self.prepare(self._as_given(version)) for version in versions])
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        with torch.random.fork_rng(), torch.enable_grad():
-            # The user's own step is along another gradient: any weights will do.
-            even = [1 / len(inputs)] * len(inputs)
-            gradients = PolicyGradients(
-                self.model, self.task.loss, inputs, targets, even, method=self.method
-            )
-        with torch.no_grad():
-            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
-                buffer.copy_(before)
-        self._begun = _Begun(policies, gradients, unchanged(versions))
+        with RandomState(pixels.device).replayed(), torch.no_grad():
+            inputs = [self.prepare(self._as_given(version)) for version in versions]
+        changed = ~unchanged(versions).cpu()
+        self._begun = _Begun(policies, torch.stack(inputs), targets, changed, self._copied_state())
+
+    def _copied_state(self) -> dict[str, torch.Tensor]:
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return {name: value.detach().clone() for name, value in named}
 
     def _finish(self) -> None:
-        """Compute g_val at θ_{t+1} and move α, if a step has begun."""
+        """Compute g_val at θ_{t+1}, its products with g_0 … g_L̂ at θ_t, and move α."""
         if self._begun is None:
             return
         begun, self._begun = self._begun, None
-        names, weights = zip(
-            *((n, p) for n, p in self.model.named_parameters() if p.requires_grad), strict=True
-        )
-        inputs, targets = self._validation_batch(weights[0].device)
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        with torch.random.fork_rng(), torch.enable_grad():
-            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
-            loss = self.task.loss(outputs, targets)
-            parts = torch.autograd.grad(loss, weights, allow_unused=True)
-        direction = {
-            name: torch.zeros_like(weight) if part is None else part
-            for name, weight, part in zip(names, weights, parts, strict=True)
-        }
-        reward = rewards(begun.gradients.dot(direction).to("cpu", torch.float64))
+        with RandomState(begun.inputs.device).replayed():
+            direction = self._remember(self._validation_gradient(begun.inputs.device))
+            dots = version_products(
+                self.model, self.task.loss, begun.inputs, begun.targets, begun.state, direction
+            )
+        reward = rewards(dots.cpu())
         if not reward.isfinite().all():
             raise Diverged(f"a gradient is no longer finite in step {self.steps} of the training")
-        reward[begun.unchanged.cpu()] = 0.0  # exactly, without rounding; see `Search.step`
-        self.parameters.update(begun.policies, reward, self._scale(reward.abs().sum().item()))
-        self.searches += 1
+        # Exactly 0 where no pixel changed, without rounding; see `Search.step`.
+        self.parameters.update(begun.policies, reward * begun.changed)
+        self.searches, self._present = self.searches + 1, None
 
-    def _scale(self, total: float) -> float:
-        """Return Z_g: the running mean of Σ|r|, not the step's own.
+    def _validation_gradient(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """Return g_val at the present θ, batch norm in training mode, on copies of the buffers."""
+        weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        inputs, targets = self._validation_batch(device)
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        with torch.enable_grad():
+            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
+            loss = self.task.loss(outputs, targets)
+            parts = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(weight) if part is None else part
+            for (name, weight), part in zip(weights.items(), parts, strict=True)
+        }
 
-        Divided by its own Σ|r|, the reward of a single policy would be ±1 whatever it was.
-        """
-        share = max(1 / (self.searches + 1), 1 - MEMORY)
-        self._mean_total += share * (total - self._mean_total)
-        return max(self._mean_total, torch.finfo(torch.float64).tiny)
+    def _remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the direction that rewards are measured along: a running mean of g_val."""
+        if not self._direction:
+            self._direction = {name: part.clone() for name, part in gradient.items()}
+        share = max(1 / (self.searches + 1), 1 - self.val_memory)
+        for name, mean in self._direction.items():
+            mean.lerp_(gradient[name], share)
+        return self._direction
 
     def _validation_batch(self, device: torch.device) -> tuple[torch.Tensor, Any]:
         """Return the inputs and targets of a random batch."""
@@ -249,16 +286,19 @@ class OnlineSearch:
             "searches": self.searches,
             "augmented": self.augmented,
             "channels_first": self._channels_first,
-            "mean_total": self._mean_total,
+            "direction": self._direction,
             "parameters": self.parameters.state_dict(),
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        self._begun = None
-        self.steps, self.searches = state["steps"], state["searches"]
-        self.augmented, self._channels_first = state["augmented"], state["channels_first"]
-        self._mean_total = state["mean_total"]
+        self._begun = self._present = None
+        for name in ("steps", "searches", "augmented"):
+            setattr(self, name, state[name])
+        self._channels_first = state["channels_first"]
+        device = next(self.model.parameters()).device
+        direction = state["direction"].items()
+        self._direction = {name: part.to(device) for name, part in direction}
         self.parameters.load_state_dict(state["parameters"])
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]

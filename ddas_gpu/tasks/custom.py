@@ -42,7 +42,7 @@ class Trial:
 
     def images(self, images: torch.Tensor) -> torch.Tensor:
         """Return uint8 (B, H, W, 3) as it is and under each policy: (L̂ + 1, B, H, W, 3)."""
-        return ops.versions(images, self.policies, self.space, self.seed, samples=self.samples)
+        return self._run(images, self.policies, self.space)
 
     def maps(self, maps: torch.Tensor, outside: int = 0) -> torch.Tensor:
         """Move uint8 maps (B, H, W), such as masks, as the pixels move: (L̂ + 1, B, H, W).
@@ -54,8 +54,18 @@ class Trial:
         policies = np.where(moves[self.policies], self.policies, -1)
         space = dataclasses.replace(self.space, fill=outside)
         channels = maps[..., None].expand(*maps.shape, 3).contiguous()
-        moved = ops.versions(channels, policies, space, self.seed, samples=self.samples)
-        return moved[..., 0]
+        return self._run(channels, policies, space)[..., 0]
+
+    def _run(self, images: torch.Tensor, policies: np.ndarray, space: SearchSpace) -> torch.Tensor:
+        return ops.versions(images, policies, space, self.seed, samples=self.samples)
+
+
+class PerImage(Trial):
+    """A policy for each image, (B, N_o), -1 for nothing: one version beside the clean batch."""
+
+    def _run(self, images: torch.Tensor, policies: np.ndarray, space: SearchSpace) -> torch.Tensor:
+        changed = ops.augment(images, policies, space, self.seed, samples=self.samples)
+        return torch.stack([images, changed])
 
 
 class SearchTask:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from own_data import DIGITS, VALIDATION, arrays, network
 from torch import nn
 from torch.nn import functional as F
 
-from ddas_gpu import OnlineSearch, SearchSpace
+from ddas_gpu import OnlineSearch, SearchSpace, SearchTask
 from ddas_gpu.models import build
 from ddas_gpu.search import online as module
 
@@ -50,7 +49,7 @@ def turned() -> tuple[np.ndarray, np.ndarray]:
     return np.rot90(images, 1, (1, 2)).copy(), labels
 
 
-def found(policies: int) -> dict[str, float]:
+def found() -> dict[str, float]:
     torch.manual_seed(0)
     model = build("small", 10).train()
     online = OnlineSearch(
@@ -59,8 +58,9 @@ def found(policies: int) -> dict[str, float]:
         turned(),
         "sanity",
         every=2,
-        policies=policies,
-        lr_ops=0.05,
+        policies=7,
+        val_batch_size=32,
+        steps=180,
         prepare=prepare,
         apply_probability=0.75,
     )
@@ -69,17 +69,16 @@ def found(policies: int) -> dict[str, float]:
     return dict(zip(map(str, online.space), ratios, strict=True))
 
 
-@pytest.mark.parametrize("policies", [1, 2])
-def test_turned_validation_images_make_rotate90_win(policies):
+def test_turned_validation_images_make_rotate90_win():
     """The paper's sanity check, in 90 steps of the search."""
-    ratios = found(policies)
+    ratios = found()
     assert max(ratios, key=ratios.get) == "Rotate90" and ratios["Rotate90"] > 1.5
 
 
 def test_the_check_fails_with_the_sign_of_the_rewards_flipped(monkeypatch):
-    monkeypatch.setattr(module, "rewards", lambda dots: dots[1:] - dots[0])
-    ratios = found(2)
-    assert ratios["Rotate90"] < 1
+    right = module.rewards
+    monkeypatch.setattr(module, "rewards", lambda *given: -right(*given))
+    assert found()["Rotate90"] < 1
 
 
 def make(model: nn.Module, **options: Any) -> OnlineSearch:
@@ -107,36 +106,122 @@ def test_without_augment_the_training_is_the_same_to_the_bit():
         assert torch.equal(value, searched.state_dict()[name]), name
 
 
+def gradient(model, theta, inputs, labels) -> dict[str, torch.Tensor]:
+    leaves = {name: value.detach().clone().requires_grad_() for name, value in theta.items()}
+    loss = F.cross_entropy(torch.func.functional_call(model, leaves, (inputs,)), labels)
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+
+def product(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> torch.Tensor:
+    return sum((one[name] * other[name]).sum() for name in one)
+
+
 def test_it_is_the_step_of_the_search(monkeypatch):
-    """r = g_val(θ') · (g_0 - g_l)(θ), in double precision, from plain autograd."""
+    """r_l = g_val(θ') · (g_0 - g_l)(θ), in double precision, from plain autograd."""
     model = network().double()
-    online = make(model, every=1, policies=2, prepare=lambda images: prepare(images).double())
+    online = make(model, every=1, policies=3, prepare=lambda images: prepare(images).double())
     images, labels = IMAGES[:16], LABELS[:16]
-    before, seen = copy.deepcopy(model), []
-    real = module.PolicyGradients
-
-    def recorded(model, loss, inputs, targets, *weights, **options):
-        seen.append(inputs)
-        return real(model, loss, inputs, targets, *weights, **options)
-
-    updates = []
-    monkeypatch.setattr(module, "PolicyGradients", recorded)
+    names, updates = [name for name, _ in model.named_parameters()], []
+    theta = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     monkeypatch.setattr(online.parameters, "update", lambda *given: updates.append(given))
     online.step(images, labels)
+    begun = online._begun
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(0.9)  # any optimizer
-    after, (inputs, targets) = copy.deepcopy(model), online._validation_batch(torch.device("cpu"))
+    inputs, targets = online._validation_batch(torch.device("cpu"))
+    towards = gradient(model, {name: model.get_parameter(name) for name in names}, inputs, targets)
     online.step(images, labels)
-
-    def gradient(model, inputs, targets):
-        loss = F.cross_entropy(model(inputs), targets)
-        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())])
-
-    towards = gradient(after, inputs, targets)
-    dots = [gradient(before, version, labels) @ towards for version in seen[0]]
+    dots = [product(gradient(model, theta, version, labels), towards) for version in begun.inputs]
     expected = torch.stack([dots[0] - dot for dot in dots[1:]])
-    torch.testing.assert_close(updates[0][1], expected, rtol=1e-9, atol=1e-12)
+    policies, reward = updates[0]
+    assert policies.shape == (3, 2)
+    torch.testing.assert_close(reward, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_rewards_give_the_derivative_of_the_validation_loss():
+    """By finite differences: J(α) = L_val(θ - η · E_φ[g(φ)]), with every policy tried once."""
+    torch.manual_seed(0)
+    model, rate, space = network().double(), 0.1, SearchSpace.of(["Rotate", "Invert"], [8], depth=1)
+    theta = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    settings = {"every": 1, "policies": 2, "space": space, "apply_probability": 0.4}
+    online = make(model, **settings, prepare=lambda images: prepare(images).double())
+    alpha = online.parameters
+    with torch.no_grad():
+        alpha.alpha_o += torch.tensor([0.3, -0.2])
+    online.step(IMAGES[:16], LABELS[:16])
+    begun, start = online._begun, (alpha.alpha_tp.detach().clone(), alpha.alpha_o.detach().clone())
+    assert sorted(begun.policies[:, 0]) == [0, 1]
+    gradients = [gradient(model, theta, version, LABELS[:16]) for version in begun.inputs]
+
+    def stepped(alpha_tp: torch.Tensor, alpha_o: torch.Tensor) -> dict[str, torch.Tensor]:
+        p_tp, p_o = torch.sigmoid(alpha_tp), torch.softmax(alpha_o, 0)
+        weights = [1 - p_tp, *(p_tp * p_o[begun.policies[:, 0]])]
+        expected = {
+            name: sum(w * g[name] for w, g in zip(weights, gradients, strict=True))
+            for name in theta
+        }
+        return {name: theta[name] - rate * expected[name] for name in theta}
+
+    inputs, targets = online._validation_batch(torch.device("cpu"))
+
+    def slope(tp: float, o: torch.Tensor) -> torch.Tensor:
+        ends = []
+        for sign in (1e-4, -1e-4):
+            moved = stepped(start[0] + sign * tp, start[1] + sign * o)
+            outputs = torch.func.functional_call(model, moved, (inputs,))
+            ends.append(F.cross_entropy(outputs, targets))
+        return (ends[0] - ends[1]).detach() / 2e-4
+
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(stepped(*start)[name])
+    seen = []
+    alpha.update = lambda policies, reward: seen.append(alpha.surrogate(policies, reward, 1.0))
+    online._finish()
+    found = torch.autograd.grad(seen[0], (alpha.alpha_tp, alpha.alpha_o))
+    expected_o = torch.stack([slope(0.0, unit) for unit in torch.eye(2).double()])
+    torch.testing.assert_close(rate * found[0], slope(1.0, torch.zeros(2)), rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(rate * found[1], expected_o, rtol=1e-5, atol=1e-9)
+
+
+def test_the_direction_is_a_running_mean():
+    online = make(network(), every=1, val_memory=0.5)
+    seen = []
+    right = online._validation_gradient
+    online._validation_gradient = lambda *given: seen.append(right(*given)) or seen[-1]
+    for _ in range(4):
+        online.step(IMAGES[:16], LABELS[:16])
+    first, second, third = (gradient["features.0.weight"] for gradient in seen)
+    mean = ((first + second) / 2 + third) / 2
+    torch.testing.assert_close(online._direction["features.0.weight"], mean)
+
+
+class Segmentation(SearchTask):
+    spatial = True
+
+    def loss(self, outputs, masks):
+        return F.cross_entropy(outputs, masks.long(), ignore_index=255)
+
+    def versions(self, images, masks, trial):
+        return trial.images(images), list(trial.maps(masks, outside=255))
+
+
+def test_masks_move_with_the_pixels():
+    masks = (IMAGES[..., 0] > 100).to(torch.uint8)
+    held_out = (DIGITS.images[40:60], masks[40:60].numpy())
+    model = nn.Conv2d(3, 2, 3, padding=1)
+    settings = {"space": "digits", "every": 1, "prepare": prepare, "apply_probability": 0.9}
+    online = OnlineSearch(model, Segmentation(), held_out, **settings)
+    images, moved = online.augment(IMAGES[:40], masks[:40])
+    inside = moved != 255
+    unchanged = (images == IMAGES[:40]).flatten(1).all(1)
+    assert moved.shape == masks[:40].shape and not torch.equal(moved, masks[:40])
+    assert torch.equal(moved[unchanged], masks[:40][unchanged])
+    assert (((images[..., 0] > 100) == (moved == 1)) | ~inside).float().mean() > 0.8
+    online.step(IMAGES[:40], masks[:40])
+    online.step(IMAGES[:40], masks[:40])
+    assert online.searches == 1 and not np.ptp(online.policy.p_o[-1]) == 0
 
 
 @pytest.mark.parametrize("cut", [1, 2])
@@ -185,7 +270,9 @@ def test_layouts_and_the_policy():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: make(network(), every=0), "every must be above 0"),
+        (lambda: make(network(), every=0), "every must be at least 1"),
+        (lambda: make(network(), policies=1), "policies must be at least 2"),
+        (lambda: make(network(), steps=0), "steps must be at least 1"),
         (lambda: make(network(), space="cifr"), "unknown space 'cifr'"),
         (lambda: make(network()).augment(IMAGES.float()), "uint8 batch"),
     ],
