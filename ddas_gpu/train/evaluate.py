@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ddas_gpu.errors import die_of_ctrl_c
 
@@ -20,6 +20,9 @@ from ddas_gpu.cli.running import settings_of_run
 from ddas_gpu.cli.shell import exit_code, prepare
 from ddas_gpu.tasks.facts import FACTS
 from ddas_gpu.train.settings import TrainSettings
+
+if TYPE_CHECKING:
+    import torch
 
 PROGRAM = "python -m ddas_gpu.train.evaluate"
 
@@ -70,8 +73,6 @@ def evaluate(settings: TrainSettings, weights: Path) -> tuple[dict[str, float], 
 
     The images are those that a training with these settings would be tested on.
     """
-    import torch
-
     from ddas_gpu.train.loop import open_training
 
     if not weights.is_file():
@@ -79,14 +80,30 @@ def evaluate(settings: TrainSettings, weights: Path) -> tuple[dict[str, float], 
         raise ValueError(f"there is no {weights}: {why}")
     device = prepare(settings.run, FACTS[settings.spec.task].fixed_shapes)
     training = open_training(settings, None, device)
-    content = torch.load(weights, map_location=device, weights_only=True)
-    if content["class_names"] != list(training.train.class_names):
+    class_names, state = read_weights(weights, device)
+    if class_names != list(training.train.class_names):
         raise ValueError(f"{weights} was trained on other classes than there are images of now")
-    training.model.load_state_dict(content["weights"])
+    try:
+        training.model.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{weights} does not fit {settings.training.model}: {reason}") from None
     tested = training.task.test(
         training.model, training.model.state_dict(), training.test_batches, training.tested
     )
     return tested, len(training.tested)
+
+
+def read_weights(path: Path, device: torch.device | str) -> tuple[list[str], dict[str, Any]]:
+    """Return the class names and the weights of a file that a training has written."""
+    import torch
+
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        return list(content["class_names"]), dict(content["weights"])
+    except Exception as error:  # torch.load raises whatever the damaged bytes lead it to
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path} does not hold the weights of a training: {reason}") from None
 
 
 if __name__ == "__main__":

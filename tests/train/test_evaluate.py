@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import metrics
 from PIL import Image
 from train_commands import FOLDER, train, write_both_sets
@@ -54,3 +55,22 @@ def test_what_cannot_be_tested(run, tmp_path, capsys):
     assert "config.json" in capsys.readouterr().err
     assert evaluate(run, "--test-root", tmp_path / "none") == 2
     assert "none" in capsys.readouterr().err
+
+
+def test_weights_that_are_damaged_or_of_another_network(run, tmp_path, capsys):
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    good = (copy / "last.pt").read_bytes()
+    other = {"class_names": torch.load(copy / "last.pt", weights_only=True)["class_names"]}
+    for content, words in (
+        (good[:-500], "does not hold the weights of a training"),
+        (b"no weights", "does not hold the weights of a training"),
+        (other, "does not hold the weights of a training"),
+        (other | {"weights": {"a": torch.zeros(2)}}, "does not fit"),
+    ):
+        if isinstance(content, bytes):
+            (copy / "last.pt").write_bytes(content)
+        else:
+            torch.save(content, copy / "last.pt")
+        assert evaluate(copy) == 2
+        told = capsys.readouterr().err
+        assert words in told and told.count("\n") == 1

@@ -37,6 +37,7 @@ from ddas_gpu.models.backbone_weights import load_backbone
 from ddas_gpu.report.reading import read_samples
 from ddas_gpu.report.unfinished import schedule_so_far
 from ddas_gpu.runs.run_folder import sealed, unsealed
+from ddas_gpu.train.evaluate import read_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,6 +83,11 @@ def weights(folder: Path, trap: Trap) -> Callable[[], object]:
     return lambda: load_backbone(torch.nn.Conv2d(1, 1, 1), folder / "weights.pth")
 
 
+def trained(folder: Path, trap: Trap) -> Callable[[], object]:
+    torch.save({"class_names": [], "weights": trap}, folder / "last.pt")
+    return lambda: read_weights(folder / "last.pt", "cpu")
+
+
 READERS = {
     "a CIFAR batch": lambda *given: cifar(*given, "data_batch_2"),
     "CIFAR's class names": lambda *given: cifar(*given, "batches.meta"),
@@ -90,6 +96,7 @@ READERS = {
     "the checkpoint of a run": checkpoint,
     "the checkpoint of a run that is drawn": unfinished,
     "the weights of a backbone": weights,
+    "the weights of a training": trained,
 }
 
 
@@ -125,6 +132,7 @@ def test_nothing_else_unpickles():
         "report/reading.py",
         "report/unfinished.py",
         "runs/run_folder.py",
+        "train/evaluate.py",
     }
 
 
