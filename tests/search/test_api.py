@@ -82,6 +82,7 @@ def test_it_is_what_the_command_does(tmp_path):
     """The same images, network, settings and seed give the command's policy, bit for bit."""
     flags = ("--epochs", 2, "--train-images", 32, "--val-images", 40, "--batch-size", 8)
     flags += ("--val-batch-size", 20, "--threads", 1, "--out", tmp_path / "run")
+    flags += ("--warmup-epochs", 1)
     assert commands.call(main, *flags) == 0
     split = json.loads((tmp_path / "run" / "split.json").read_text())
     digits = open_digits(16)
@@ -90,7 +91,7 @@ def test_it_is_what_the_command_does(tmp_path):
         for chosen in (np.array(split[part], int) for part in ("train", "validation"))
     )
     kept = preset("digits").to_json()
-    settings = {name: kept[name] for name in ("policies", "lr_ops")}
+    settings = {name: kept[name] for name in ("policies", "lr_ops")} | {"warmup_epochs": 1}
     found = search(lambda: build("small", 10), train, validation, **settings).policy
     policy = ddas_gpu.PolicySchedule.load(tmp_path / "run" / "policy.json")
     assert np.array_equal(found.p_o, policy.p_o) and np.array_equal(found.p_tp, policy.p_tp)
@@ -101,7 +102,7 @@ def test_every_number_has_the_commands_default():
     defaults = json.loads(json.dumps(preset("custom").to_json()))
     found = search(epochs=1).policy.settings
     from_data = {"data", "model", "train_images", "val_images", "levels"}
-    given = {"epochs", "batch_size", "val_batch_size", "threads"}
+    given = {"epochs", "batch_size", "val_batch_size", "threads", "warmup_epochs"}
     for name in defaults.keys() & found.keys() - from_data - given:
         assert found[name] == defaults[name], name
 
