@@ -1,134 +1,160 @@
-"""The fast way for small models: all versions in one pass, folded into one batch by vmap.
+"""The fast way where versions can pass together: groups of them, each as one batch.
 
-vmap gives every version its own row of what must not be shared: buffers, and the parameters that
-are not the weight of a layer. So batch norm has its own statistics in each version. The weights
-are shared: their gradient comes out as the weighted sum, and their layers' inputs and cotangents
-are kept for the products.
+No layer computes the gradient of its weight in the backward pass. From the inputs and output
+cotangents come the rows of the parameters that the plan keeps as rows, version by version, and for
+the others the weighted gradient of all versions of a group in one call, and later the products.
 """
-
-from typing import Any
 
 import torch
 from torch.func import functional_call
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ddas_gpu.gradients.capture import Capture, CapturedCall
-from ddas_gpu.gradients.layer_rules import inner
-from ddas_gpu.gradients.survey import Survey
+from ddas_gpu.gradients.folding import CannotFold, FoldedCall, FoldedPass, split
+from ddas_gpu.gradients.plan import Plan
 from ddas_gpu.gradients.versions import Tensors, Versions, Weighting
-
-# Below this many multiplications per version's forward pass, what a pass costs is mostly the calls
-# themselves. Measured on two CPU cores; a GPU does far more per call.
-_FOLD_BELOW = {"cpu": 1e8, "cuda": 1e11}
-
-
-class CannotFold(Exception):
-    """The model does not run under vmap: it draws random numbers, branches on values, ..."""
-
-
-def folding_pays(versions: Versions, survey: Survey) -> bool:
-    """Whether one pass for all versions is likely to be faster than one for each."""
-    limit = _FOLD_BELOW.get(versions.images.device.type, 0)
-    plain = versions.autocast_dtype is None and versions.count > 1
-    return plain and sum(survey.work.values()) < limit
+from ddas_gpu.gradients.weighted import CHANGED, WeightedGradient
 
 
 class FoldedGradients:
-    """g_l of all versions from one pass; `dot` is one call per layer.
+    """g_l of groups of versions; `dot` is one call per layer and group."""
 
-    captured   the parameters that are weights of layers, and nothing else
-    """
+    def __init__(self, versions: Versions, weighting: Weighting, plan: Plan):
+        self._versions, self._weighting = versions, weighting
+        self._kept = {version: row for row, version in enumerate(weighting.kept)}
+        leaves = versions.leaves()
+        self._places = _places(leaves, plan.rows)
+        width = sum(leaves[name].numel() for name in plan.rows)
+        one = next(iter(leaves.values()))
+        # (L, n), and the sum over all versions.
+        self._rows, self._row_sum = one.new_zeros(len(self._kept), width), one.new_zeros(width)
+        self._groups: list[tuple[range, list[FoldedCall]]] = []
+        losses: list[torch.Tensor] = []
+        for group in _groups(versions.count, plan.folded):
+            losses += self._pass(group, leaves, plan)
+        self.losses = torch.stack(losses)
+        versions.keep_buffers()
+        self._weighted = self._sum_up(leaves, plan)
 
-    def __init__(self, versions: Versions, weighting: Weighting, captured: tuple[str, ...]):
-        self._weighting, self._count = weighting, versions.count
-        leaves = versions.parameters
-        own = {name: leaf for name, leaf in leaves.items() if name not in captured}
-        shared = {name: leaves[name].detach().requires_grad_() for name in captured}
-        rows = {
-            name: leaf.detach().expand(self._count, *leaf.shape).requires_grad_()
-            for name, leaf in own.items()
-        }
-        capture = Capture(leaves, shared, folded=True)
+    def _pass(self, group: range, leaves: Tensors, plan: Plan) -> list[torch.Tensor]:
+        versions, factors = self._versions, self._weighting.weights
+        mode = FoldedPass(leaves, len(group))
         with torch.enable_grad():
-            losses, buffers = _losses(versions, leaves | rows, rows, capture)
-            total = losses @ losses.new_tensor(weighting.weights)
-        inputs = [*rows.values(), *shared.values(), *leaves.values()]
-        gradients = torch.autograd.grad(total, inputs, allow_unused=True)
-        if any(gradient is not None for gradient in gradients[len(rows) + len(shared) :]):
+            buffers = versions.buffers_of(group[0])
+            images = versions.images[group.start : group.stop].flatten(0, 1)
+            with mode:
+                outputs = functional_call(versions.model, {**leaves, **buffers}, (images,))
+            parts = zip(group, split(outputs, len(group)), strict=True)
+            losses = [versions.loss_of(version, part) for version, part in parts]
+            del outputs, parts
+        scales = [torch.full_like(loss, factors[v]) for v, loss in zip(group, losses, strict=True)]
+        unexpected = [*leaves.values(), *versions.parameters.values()]
+        calls, edges = mode.calls, [call.edge for call in mode.calls]
+        cotangents = torch.autograd.grad(losses, edges + unexpected, scales, allow_unused=True)
+        if any(gradient is not None for gradient in cotangents[len(edges) :]):
             raise CannotFold("a parameter is used in ways that no layer rule describes")
-        versions.keep_buffers({name: buffer[0] for name, buffer in buffers.items()})
-        self.losses = losses.detach()
-        self._calls: list[CapturedCall] = capture.calls()
-        self._keep(rows, dict(zip((*rows, *shared), gradients, strict=False)), leaves)
+        for call, b in zip(calls, cotangents, strict=False):
+            call.b, call.edge = b, None  # an edge keeps its graph alive
+        calls = [call for call in calls if call.b is not None]
+        self._keep_rows(group, calls, mode.norm_rows, leaves)
+        pairs = set(plan.pairs)
+        self._groups.append((group, [call for call in calls if call.parameter in pairs]))
+        return [loss.detach() for loss in losses]
 
-    def _keep(self, rows: Tensors, gradients: Tensors, leaves: Tensors) -> None:
-        """Store the rows flat, (L+1, n), and the weighted gradient."""
-        self._row_names = list(rows)
-        parts = [
-            (torch.zeros_like(rows[name]) if gradients[name] is None else gradients[name])
-            for name in rows
-        ]
-        flat = [part.reshape(self._count, -1) for part in parts]
-        self._rows = torch.cat(flat, 1) if flat else self.losses.new_zeros(self._count, 0)
-        sums = self._rows.sum(0).split([part.shape[1] for part in flat])
-        summed = dict(zip(rows, sums, strict=True)) if flat else {}
-        self._total = {
-            name: summed[name].view(leaf.shape)
-            if name in summed
-            else torch.zeros_like(leaf)
-            if gradients[name] is None
-            else gradients[name]
-            for name, leaf in leaves.items()
+    @torch.no_grad()
+    def _keep_rows(
+        self, group: range, calls: list[FoldedCall], norm_rows: Tensors, leaves: Tensors
+    ) -> None:
+        for name, rows in norm_rows.items():
+            self._add(group, name, rows)
+        for call in calls:
+            a, b = call.a.chunk(len(group)), call.b.chunk(len(group))  # type: ignore[union-attr]
+            if call.parameter in self._places:
+                call.require_unchanged()
+                weight = leaves[call.parameter]
+                for version, a_, b_ in zip(group, a, b, strict=True):
+                    gradient = call.layer.weight_gradient(a_, b_, weight)
+                    self._add(range(version, version + 1), call.parameter, gradient.reshape(1, -1))
+            if call.bias is not None:
+                bias = call.layer.bias_gradients(call.b, len(group))  # type: ignore[arg-type]
+                self._add(group, call.bias, bias)
+
+    def _add(self, group: range, name: str, gradients: torch.Tensor) -> None:
+        """Add (len(group), n) to the rows of the versions, and the solved one's to the sum."""
+        place, solved = self._places[name], self._weighting.solved
+        if solved in group:
+            at = solved - group.start
+            self._row_sum[place].add_(gradients[at])
+            before, after = range(group.start, solved), range(solved + 1, group.stop)
+            parts = [(before, gradients[:at]), (after, gradients[at + 1 :])]
+        else:
+            parts = [(group, gradients)]
+        for versions, part in parts:
+            if versions:
+                first = self._kept[versions[0]]
+                self._rows[first : first + len(versions), place].add_(part)
+
+    def _sum_up(self, leaves: Tensors, plan: Plan) -> WeightedGradient:
+        for row in self._rows:
+            self._row_sum += row
+        ready = {
+            name: self._row_sum[place].view(leaves[name].shape)
+            for name, place in self._places.items()
         }
-        self._written = {name: total._version for name, total in self._total.items()}
+        due = {name: (lambda name=name: self._weight_gradient(name)) for name in plan.pairs}
+        return WeightedGradient(list(leaves), ready, due)
 
-    def weighted(self) -> Tensors:
-        """{name: Σ_l w_l g_l}."""
-        return dict(self._total)
+    def _weight_gradient(self, name: str) -> torch.Tensor:
+        # Only the shape of the weight is used, which an optimizer does not change.
+        weight = self._versions.parameters[name].detach()
+        total = None
+        for _, calls in self._groups:
+            for call in calls:
+                if call.parameter == name:
+                    gradient = call.weight_gradient(weight)
+                    total = gradient if total is None else total.add_(gradient)
+        return torch.zeros_like(weight) if total is None else total
+
+    def weighted(self) -> WeightedGradient:
+        """Σ_l w_l g_l."""
+        return self._weighted
 
     @torch.no_grad()
     def dot(self, direction: Tensors) -> torch.Tensor:
         """(L+1,): g_l · direction."""
-        first = self._first_to_compute()
-        weights = self.losses.new_tensor(self._weighting.weights)[first:]
-        flat = [direction[name].reshape(-1) for name in self._row_names]
-        products = self._rows[first:] @ torch.cat(flat) if flat else torch.zeros_like(weights)
-        for call in self._calls:
-            products += call.dot_by_version(direction, self._count, first)
-        products /= weights
-        if first == 0:
-            return products
-        total = torch.stack([inner(g, direction[name]) for name, g in self._total.items()]).sum()
-        solved = (total - weights @ products) / self._weighting.weights[0]
-        return torch.cat([solved[None], products])
+        weighting = self._weighting
+        total = self._weighted.product(direction)
+        if total is None:
+            raise RuntimeError(CHANGED)
+        in_rows = self._rows.new_zeros(len(self._rows))
+        for name, place in self._places.items():
+            in_rows += self._rows[:, place] @ direction[name].reshape(-1)
+        products: list[torch.Tensor] = []
+        for group, calls in self._groups:
+            count, first = len(group), 1 if group[0] not in self._kept else 0
+            if count == first:
+                continue
+            found = [call.dot_by_version(direction, count, first) for call in calls]
+            by_version = torch.stack(found).sum(0) if found else in_rows.new_zeros(count - first)
+            products += [
+                product for v, product in zip(group[first:], by_version.unbind()) if v in self._kept
+            ]
+        weights = in_rows.new_tensor([weighting.weights[version] for version in self._kept])
+        kept = (in_rows + torch.stack(products)) / weights
+        solved = (total - weights @ kept) / weighting.weights[weighting.solved]
+        at = weighting.solved
+        return torch.cat([kept[:at], solved[None], kept[at:]])
 
-    def _first_to_compute(self) -> int:
-        """1 where the clean batch's product follows from the others, else 0."""
-        unchanged = all(self._written[n] == total._version for n, total in self._total.items())
-        return 1 if self._weighting.solved == 0 and unchanged else 0
+
+def _groups(count: int, most: int) -> list[range]:
+    """Versions in their order, in as few groups of at most `most` as there can be, all alike."""
+    groups = -(-count // most)
+    bounds = [round(count * index / groups) for index in range(groups + 1)]
+    return [range(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
 
 
-def _losses(
-    versions: Versions, parameters: Tensors, rows: Tensors, capture: Capture
-) -> tuple[torch.Tensor, Tensors]:
-    """All losses (L+1,), and the buffers as each version has written them."""
-    count = versions.count
-    buffers = {name: torch.stack([b] * count) for name, b in versions.copy_buffers().items()}
-    shared = {name: parameter for name, parameter in parameters.items() if name not in rows}
-
-    def outputs_of_version(rows: Tensors, buffers: Tensors, images: torch.Tensor) -> Any:
-        return functional_call(versions.model, {**shared, **rows, **buffers}, (images,))
-
-    try:
-        with capture:
-            outputs = torch.vmap(outputs_of_version)(rows, buffers, versions.images)
-    except (RuntimeError, ValueError) as error:
-        # An error of the model's own will come again when the versions pass in turn.
-        raise CannotFold(str(error)) from error
-    outputs, structure = tree_flatten(outputs)
-    by_version = zip(*[output.unbind() for output in outputs], strict=True)
-    losses = [
-        versions.loss_of(version, tree_unflatten(list(leaves), structure))
-        for version, leaves in enumerate(by_version)
-    ]
-    return torch.stack(losses), buffers
+def _places(leaves: Tensors, names: tuple[str, ...]) -> dict[str, slice]:
+    """Where the numbers of each parameter are in a row."""
+    places, start = {}, 0
+    for name in names:
+        places[name] = slice(start, start + leaves[name].numel())
+        start += leaves[name].numel()
+    return places

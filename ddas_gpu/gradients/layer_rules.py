@@ -4,7 +4,8 @@ For such a layer, with input a, output(a; W) and output cotangent b,
 
     ∂loss/∂W · v = ⟨b, output(a; v)⟩
 
-one forward call with the direction v in the place of the weight, and an inner product.
+one forward call with the direction v in the place of the weight, and an inner product. The images
+of several versions can be one batch of such a call.
 
 Rules look at calls of functions, not at modules: a module of the user's own that calls `F.conv2d`
 is covered, and so is one that is called several times in a pass. A function without a rule needs
@@ -33,6 +34,18 @@ RULES: dict[Callable[..., torch.Tensor], tuple[str, ...]] = {
     torch.conv_transpose3d: _USUAL,
 }
 
+# The options of convolutions, in their order.
+_FORWARD = ("stride", "padding", "dilation", "groups")
+_TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
+_CONVOLUTIONS = {
+    torch.conv1d: _FORWARD,
+    torch.conv2d: _FORWARD,
+    torch.conv3d: _FORWARD,
+    torch.conv_transpose1d: _TRANSPOSED,
+    torch.conv_transpose2d: _TRANSPOSED,
+    torch.conv_transpose3d: _TRANSPOSED,
+}
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -46,6 +59,48 @@ class Layer:
         """Call the layer with these tensors."""
         tensors = (a, weight, bias)[: len(RULES[self.function])]
         return self.function(*tensors, *self.args, **self.kwargs)
+
+    def takes_batches(self, a: torch.Tensor, weight: torch.Tensor) -> bool:
+        """Whether the first axis of `a` is a batch and `weight_gradient` knows the layer."""
+        if self.function is F.linear:
+            return a.dim() >= 2
+        if self.function not in _CONVOLUTIONS or a.dim() != weight.dim():
+            return False
+        return not isinstance(self._options().get("padding"), str)
+
+    def weight_gradient(
+        self, a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """The gradient of the weight, from the input and the cotangent of the output."""
+        if self.function is F.linear:
+            return b.flatten(0, -2).t() @ a.flatten(0, -2)
+        options, axes = self._options(), weight.dim() - 2
+
+        def per_axis(name: str, default: int) -> list[int]:
+            value = options.get(name, default)
+            return [value] * axes if isinstance(value, int) else list(value) * (axes // len(value))
+
+        return torch.ops.aten.convolution_backward(
+            b,
+            a,
+            weight,
+            None,
+            per_axis("stride", 1),
+            per_axis("padding", 0),
+            per_axis("dilation", 1),
+            _CONVOLUTIONS[self.function] is _TRANSPOSED,
+            per_axis("output_padding", 0),
+            options.get("groups", 1),
+            [False, True, False],
+        )[1]
+
+    def bias_gradients(self, b: torch.Tensor, count: int) -> torch.Tensor:
+        """(count, channels): of each of the versions in the batch."""
+        b = b if self.function is F.linear else b.movedim(1, -1)
+        return b.reshape(count, -1, b.shape[-1]).sum(1)
+
+    def _options(self) -> dict[str, Any]:
+        return dict(zip(_CONVOLUTIONS[self.function], self.args, strict=False)) | self.kwargs
 
 
 def take_apart(
@@ -72,6 +127,13 @@ def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if flat_a is None or flat_b is None or flat_a[0] != flat_b[0]:
         return (a * b).sum()
     return torch.dot(flat_a[1], flat_b[1])
+
+
+def inner_by_version(a: torch.Tensor, b: torch.Tensor, count: int) -> torch.Tensor:
+    """(count,): Σ a·b of each of the versions in the batch."""
+    if len(a) % count == 0 and a.dim() == b.dim():
+        return torch.stack([inner(x, y) for x, y in zip(a.chunk(count), b.chunk(count))])
+    raise ValueError(f"{len(a)} images cannot be those of {count} versions")
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

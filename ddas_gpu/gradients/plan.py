@@ -2,7 +2,8 @@
 
 Two ways beside the reference; G is one gradient of the model:
 
-fast   rows of at most G in all, pairs (a, b) for the other layers: one forward call per layer
+fast   rows of at most G in all, pairs (a, b) for the other layers: one forward call per layer;
+       where the model allows it, several versions pass together as one batch
 lean   a copy of θ_t, on which every version runs again for its product, and rows of at most G/8
 
 A row is worth the more the more places of the batch use each of its numbers: it saves their work.
@@ -35,7 +36,8 @@ class Plan:
     held: int = 0  # bytes, from the constructor to `dot`
     peak: int = 0  # bytes, with the tape of one version
     work: float = 0.0  # of the products, in forward passes of one version
-    folded: bool = False  # all versions in one pass
+    joined: tuple[str, ...] = ()  # of the pairs: those of all versions are one batch
+    folded: int = 1  # versions per pass
     others: dict[str, int] = field(default_factory=dict)  # the peaks of the other ways
 
     def __str__(self) -> str:
@@ -60,15 +62,17 @@ def choose(
     method: str,
     memory: int | None,
     capture: bool = True,
-    folding: bool = False,
+    joining: bool = True,
+    folding: int = 1,
 ) -> Plan:
     """The plan of a method for `kept` versions; of "auto", the fastest that fits in `memory`.
 
     capture   whether pairs can be had: not from within a compiled graph
-    folding   whether one pass for all versions would be faster
+    joining   whether pairs of several versions can be one batch
+    folding   how many versions may pass together
     """
     plans = {
-        "fast": _fast(survey, kept, capture),
+        "fast": _fast(survey, kept, capture, joining),
         "lean": _lean(survey, kept),
         "reference": _reference(survey, kept),
     }
@@ -78,9 +82,10 @@ def choose(
 
     if method == "auto":
         method = "fast" if fits(plans["fast"]) else "lean"
-        folding = folding and fits(_folded(survey, kept, plans["fast"]))
-    if method == "fast" and folding and kept > 0:
-        plans["fast"] = _folded(survey, kept, plans["fast"])
+    if method == "fast":
+        together = range(min(folding, kept + 1), 1, -1)
+        groups = [_folded(survey, kept, plans["fast"], versions) for versions in together]
+        plans["fast"] = next((plan for plan in groups if fits(plan)), plans["fast"])
     others = {way: plan.peak for way, plan in plans.items() if way != method}
     return replace(plans[method], others=others)
 
@@ -98,7 +103,7 @@ def _lean(survey: Survey, kept: int) -> Plan:
     )
 
 
-def _fast(survey: Survey, kept: int, capture: bool) -> Plan:
+def _fast(survey: Survey, kept: int, capture: bool, joining: bool) -> Plan:
     covered = survey.covered if capture else set()
     by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
     # One parameter that is neither a row nor a pair costs a whole pass: they come first.
@@ -107,14 +112,24 @@ def _fast(survey: Survey, kept: int, capture: bool) -> Plan:
     if any(name not in rows and name not in covered for name in survey.order):
         rows = set()
     rest = [name for name in survey.order if name not in rows]
+    pairs = tuple(name for name in rest if name in covered)
     return _planned(
         survey,
         kept,
         "fast",
         rows=tuple(name for name in survey.order if name in rows),
-        pairs=tuple(name for name in rest if name in covered),
+        pairs=pairs,
         again=tuple(name for name in rest if name not in covered),
+        joined=tuple(name for name in pairs if joining and _is_joined(survey, name)),
     )
+
+
+def _is_joined(survey: Survey, name: str) -> bool:
+    """Whether copying a version's pair to one batch is less than adding up its gradient.
+
+    Read and written: the pair once each; the gradient once each, and the sum once more.
+    """
+    return name in survey.joinable and 2 * survey.pair_bytes([name]) < 3 * survey.sizes[name]
 
 
 def _planned(
@@ -124,13 +139,15 @@ def _planned(
     rows: tuple[str, ...] = (),
     pairs: tuple[str, ...] = (),
     again: tuple[str, ...] = (),
+    joined: tuple[str, ...] = (),
 ) -> Plan:
     if kept == 0:
-        rows, pairs, again = (), (), ()
+        rows, pairs, again, joined = (), (), (), ()
     row_bytes = kept * sum(survey.sizes[name] for name in rows)
     pair_bytes = survey.pair_bytes(pairs)
     theta = survey.gradient if again else 0
-    held = survey.gradient + theta + row_bytes + kept * pair_bytes
+    more = survey.pair_bytes(joined)  # of the version whose product follows from the others
+    held = survey.gradient + theta + row_bytes + kept * pair_bytes + more
     # The last version's inputs are on its tape anyway.
     passing = survey.tape + survey.gradient + row_bytes + max(0, kept - 1) * pair_bytes
     return Plan(
@@ -141,20 +158,20 @@ def _planned(
         held=held,
         peak=max(held, passing),
         work=_work(survey, pairs, again),
+        joined=joined,
     )
 
 
-def _folded(survey: Survey, kept: int, in_turn: Plan) -> Plan:
-    """All versions in one pass: every layer's weight is a pair; `in_turn` if the rows are many."""
-    pairs = tuple(name for name in survey.order if name in survey.covered)
-    rows = tuple(name for name in survey.order if name not in pairs)
-    row_bytes = (kept + 1) * sum(survey.sizes[name] for name in rows)
-    if row_bytes > survey.gradient:
-        return in_turn
-    pair_bytes = (kept + 1) * survey.pair_bytes(pairs)
-    held = survey.gradient + row_bytes + pair_bytes
-    peak = max(held, row_bytes + (kept + 1) * survey.tape)
-    return Plan("fast", rows, pairs, held=held, peak=peak, folded=True)
+def _folded(survey: Survey, kept: int, in_turn: Plan, versions: int) -> Plan:
+    """Groups of versions in one pass, with the rows and pairs of the passes in turn."""
+    held = in_turn.held + survey.pair_bytes(in_turn.pairs) - survey.pair_bytes(in_turn.joined)
+    # The weighted gradient of pairs is computed when it is asked for; the backward pass exchanges
+    # what is on the tape for cotangents.
+    before = (kept + 1 - versions) * survey.pair_bytes(in_turn.pairs)
+    rows = (kept + 1) * sum(survey.sizes[name] for name in in_turn.rows)
+    passing = max(survey.tape, survey.pair_bytes(survey.outputs))
+    peak = max(held, rows + before + versions * passing)
+    return replace(in_turn, held=held, peak=peak, joined=(), folded=versions)
 
 
 def _affordable(survey: Survey, names: Iterable[str], budget: int) -> set[str]:

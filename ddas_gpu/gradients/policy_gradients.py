@@ -2,22 +2,26 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from ddas_gpu.gradients.folded import CannotFold, FoldedGradients, folding_pays
+from ddas_gpu.gradients.folded import FoldedGradients
+from ddas_gpu.gradients.folding import CannotFold, folds
 from ddas_gpu.gradients.plan import Plan, choose, free_bytes
 from ddas_gpu.gradients.planned import NotAsPlanned, PlannedGradients
 from ddas_gpu.gradients.reference import ReferenceGradients
-from ddas_gpu.gradients.survey import is_compiled, survey
+from ddas_gpu.gradients.survey import Survey, is_compiled, survey
 from ddas_gpu.gradients.versions import Versions, Weighting
 
 METHODS = ("auto", "fast", "lean", "reference")
 ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions
 
-_unfoldable: WeakSet[nn.Module] = WeakSet()
+# The most that the tapes of versions that pass together may take. A larger batch gains little, and
+# no longer fits in a CPU's caches.
+_TOGETHER = {"cpu": 256e6, "cuda": 2e9, "meta": 256e6}
+
 _free_bytes: WeakKeyDictionary[nn.Module, int | None] = WeakKeyDictionary()
 
 
@@ -80,11 +84,11 @@ class PolicyGradients:
     def _run(
         self, versions: Versions, weighting: Weighting, method: str, memory: int | None
     ) -> FoldedGradients | PlannedGradients:
-        if self.plan.folded:
+        if self.plan.folded > 1:
             try:
-                return FoldedGradients(versions, weighting, self.plan.pairs)
+                return FoldedGradients(versions, weighting, self.plan)
             except CannotFold:
-                _unfoldable.add(versions.model)
+                survey(versions).folds = False
         else:
             try:
                 return PlannedGradients(versions, weighting, self.plan)
@@ -99,11 +103,15 @@ class PolicyGradients:
 
         They are not copies: `dot` uses them too. Clone them before changing them in place.
         """
-        return self._gradients.weighted()
+        return dict(self.weighted_parts())
 
     def weighted_parts(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same as (name, gradient), one after the other."""
-        return iter(self.weighted().items())
+        """The same as (name, gradient), one after the other.
+
+        Gradients of weights whose layers kept the inputs of all versions are computed here: what
+        is done with one of them (an all-reduce) can go on while the next is computed.
+        """
+        return self._gradients.weighted().parts()
 
     def dot(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """(L+1,): g_l · direction, for a direction with the names `weighted` returns.
@@ -145,9 +153,19 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
         memory = _free_bytes[model]
     capture = not is_compiled(model)
     found = survey(versions)
-    foldable = capture and weighting.plain and model not in _unfoldable
-    folding = foldable and folding_pays(versions, found)
-    key = (len(weighting.kept), method, memory, capture, folding)
+    joining = weighting.plain and versions.autocast_dtype is None
+    folding = _versions_together(versions, found) if capture and joining else 1
+    key = (len(weighting.kept), method, memory, capture, joining, folding)
     if key not in found.plans:
         found.plans[key] = choose(found, *key)
     return found.plans[key]
+
+
+def _versions_together(versions: Versions, found: Survey) -> int:
+    """How many versions pass together, if the model allows it."""
+    most = int(_TOGETHER.get(versions.images.device.type, 0) // max(1, found.tape))
+    if min(most, versions.count) < 2 or found.unfoldable or found.folds is False:
+        return 1
+    if found.folds is None:
+        found.folds = found.straight and folds(versions)
+    return most if found.folds else 1

@@ -4,6 +4,7 @@ import torch
 
 from ddas_gpu.gradients.layer_rules import inner
 from ddas_gpu.gradients.versions import Tensors, Versions
+from ddas_gpu.gradients.weighted import WeightedGradient
 
 
 class ReferenceGradients:
@@ -29,14 +30,14 @@ class ReferenceGradients:
         self.losses = torch.stack(losses)
 
     @torch.no_grad()
-    def weighted(self) -> Tensors:
-        """{name: Σ_l w_l g_l}."""
+    def weighted(self) -> WeightedGradient:
+        """Σ_l w_l g_l."""
         clean_weight, *weights = self._weights
         total = {name: clean_weight * gradient for name, gradient in self._gradients[0].items()}
         for weight, gradients in zip(weights, self._gradients[1:], strict=True):
             for name, gradient in gradients.items():
                 total[name].add_(gradient, alpha=weight)
-        return total
+        return WeightedGradient(list(total), total, {})
 
     @torch.no_grad()
     def dot(self, direction: Tensors) -> torch.Tensor:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -32,6 +33,10 @@ class Survey:
     outputs: dict[str, int] = field(default_factory=dict)  # of its layers, bytes
     order: list[str] = field(default_factory=list)  # by first use
     uncovered: set[str] = field(default_factory=set)  # used in a way no layer rule describes
+    unfoldable: set[str] = field(default_factory=set)  # used where a folded pass cannot follow
+    joinable: set[str] = field(default_factory=set)  # weights of layers that take batches
+    straight: bool = False  # no branch depends on numbers
+    folds: bool | None = None  # whether versions can pass together; None: not tried yet
     tape: int = 0  # bytes that a forward and backward pass takes
     plans: dict[tuple, Any] = field(default_factory=dict)  # made from this survey, by settings
 
@@ -54,6 +59,7 @@ class Survey:
     def add_unseen(self, names: set[str]) -> None:
         """Take in uses that the pass did not show: in the loss, or in a branch not taken."""
         self.uncovered |= names
+        self.unfoldable |= names
         self.order += sorted(names - set(self.order))
         self.plans.clear()
 
@@ -83,12 +89,16 @@ def _make(versions: Versions) -> Survey:
     with RandomState(versions.images.device).replayed(), _without_compiler():
         if versions.images.device.type != "meta":
             try:
-                return _run(versions, *_fake_inputs(versions))
+                found = _run(versions, *_fake_inputs(versions))
+                found.straight = True
+                return found
             except Exception:  # whatever a model does with numbers that are not there
                 pass
         images = versions.images[0]
         state = {**dict(versions.model.named_parameters()), **versions.copy_buffers()}
-        return _run(versions, nullcontext(), state, images)
+        found = _run(versions, nullcontext(), state, images)
+        found.straight = images.is_meta
+        return found
 
 
 def _fake_inputs(versions: Versions) -> tuple[Any, Any, Any]:
@@ -137,6 +147,7 @@ class _Watch(TorchFunctionMode):
                 name = self._names.get(id(tensor))
                 if name is not None:
                     self._note(name, tensor, outputs[0], parts)
+                    self._note_batches(name, tensor, function, parts)
         return output
 
     def _note(self, name: str, parameter: torch.Tensor, output: torch.Tensor, parts: Any) -> None:
@@ -156,6 +167,20 @@ class _Watch(TorchFunctionMode):
             result.outputs[name] = result.outputs.get(name, 0) + _bytes(output)
         else:
             result.uncovered.add(name)
+
+    def _note_batches(
+        self, name: str, parameter: torch.Tensor, function: Any, parts: Any
+    ) -> None:
+        """Whether the use of a parameter allows for several versions in one batch."""
+        result = self._result
+        layer, a, weight, bias = parts or (None,) * 4
+        batches = layer is not None and layer.takes_batches(a, weight)
+        if not batches and function is not F.batch_norm:
+            result.unfoldable.add(name)
+        if weight is parameter and batches:
+            result.joinable.add(name)
+        elif weight is parameter:
+            result.joinable.discard(name)
 
     def saved(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()

@@ -69,7 +69,7 @@ class Versions:
         Versions pass in their order. Random states are noted for `loss_again`.
         """
         self._random_states.append(RandomState(self.images.device))
-        buffers = self._clean_buffers if version == 0 else self.copy_buffers()
+        buffers = self.buffers_of(version)
         return self._loss(version, parameters, buffers, during or nullcontext())
 
     def loss_again(self, version: int, parameters: Tensors) -> torch.Tensor:
@@ -111,6 +111,10 @@ class Versions:
         self._start.restore()
         self._random_states = []
         self._clean_buffers = self.copy_buffers()
+
+    def buffers_of(self, version: int) -> Tensors:
+        """Those that a version's first pass may write to."""
+        return self._clean_buffers if version == 0 else self.copy_buffers()
 
     def copy_buffers(self) -> Tensors:
         """The model's buffers as they were before any pass."""
@@ -175,6 +179,14 @@ class RandomState:
         self._device = device
         self._cpu = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def is_now(self) -> bool:
+        """Whether no random number has been drawn since."""
+        now = RandomState(self._device)
+        same = torch.equal(self._cpu, now._cpu)
+        if self._cuda is None or now._cuda is None:
+            return same
+        return same and torch.equal(self._cuda, now._cuda)
 
     def restore(self) -> None:
         """Set the generators back to this state."""

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from ddas_gpu.gradients.folded import FoldedGradients
+from ddas_gpu.gradients.folding import folds
 from ddas_gpu.gradients.plan import choose
 from ddas_gpu.gradients.planned import PlannedGradients
 from ddas_gpu.gradients.reference import ReferenceGradients
@@ -24,10 +25,18 @@ def make_gradients(method: str, versions: Versions, weights: torch.Tensor):
     if method == "reference":
         return ReferenceGradients(versions, weighting.weights)
     found, kept = survey(versions), len(weighting.kept)
-    if method == "folded":
-        return FoldedGradients(versions, weighting, tuple(found.covered))
-    way = "fast" if method == "in turn" else method
-    return PlannedGradients(versions, weighting, choose(found, kept, way, None))
+    way = "fast" if method in ("in turn", "folded") else method
+    together = 3 if method == "folded" and can_fold(versions) else 1
+    plan = choose(found, kept, way, None, folding=together)
+    if plan.folded > 1:
+        return FoldedGradients(versions, weighting, plan)
+    return PlannedGradients(versions, weighting, plan)
+
+
+def can_fold(versions: Versions) -> bool:
+    """Whether versions of a batch can pass together."""
+    found = survey(versions)
+    return found.straight and not found.unfoldable and folds(versions)
 
 
 @dataclass
@@ -93,7 +102,7 @@ def run_method(method: str, case: Case) -> tuple[Results, object]:
     model = copy.deepcopy(case.model)
     versions = Versions(model, case.loss_fn, case.images, case.targets)
     gradients = make_gradients(method, versions, case.weights)
-    weighted = gradients.weighted()
+    weighted = dict(gradients.weighted().parts())
     with torch.no_grad():
         for name in case.direction:
             model.get_parameter(name).mul_(-2.0).add_(1.0)
@@ -128,5 +137,6 @@ def check(method: str, case: Case):
 def captured_names(gradients: PlannedGradients | FoldedGradients) -> set[str]:
     """The parameters whose layers' inputs and outputs a method has kept."""
     if isinstance(gradients, FoldedGradients):
-        return {call.parameter for call in gradients._calls}
-    return {call.parameter for calls in gradients._calls.values() for call in calls}
+        return {call.parameter for _, calls in gradients._groups for call in calls}
+    calls = [*gradients._joined, *(call for calls in gradients._calls.values() for call in calls)]
+    return {call.parameter for call in calls}

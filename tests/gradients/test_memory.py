@@ -62,9 +62,7 @@ def test_extra_gradients(name, method, copies, policies):
 
 @pytest.mark.parametrize("policies", [3, 11])
 def test_passes_in_turn_keep_at_most_one_extra_gradient(policies, monkeypatch):
-    monkeypatch.setattr(
-        "ddas_gpu.gradients.policy_gradients.folding_pays", lambda *arguments: False
-    )
+    monkeypatch.setattr("ddas_gpu.gradients.policy_gradients.folds", lambda versions: False)
     copies = extra_gradient_copies(build("wrn-16-2", 10), policies, "fast", size=8)
     assert 0.3 <= copies <= 1 + FEW_NUMBERS
 

@@ -1,0 +1,212 @@
+"""Several versions of a batch in one pass, as one larger batch.
+
+Layers treat every image by itself, so they can be called once for all versions. Batch norm cannot:
+it is called for each version, on its part of the batch. What else a model may do with the images of
+a batch is not known beforehand, so `folds` compares a folded pass with passes in turn, once.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.func import functional_call
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from ddas_gpu.gradients.capture import CapturedCall
+from ddas_gpu.gradients.layer_rules import take_apart
+from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
+
+# Two ways of rounding; what mixes the images of two versions differs by far more.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
+
+
+class CannotFold(Exception):
+    """A folded pass would not give what passes in turn give."""
+
+
+@dataclass
+class FoldedCall(CapturedCall):
+    """A layer's call for all versions of a pass, and the place of its output in the graph."""
+
+    bias: str | None = None
+    edge: Any = None
+
+
+class FoldedPass(TorchFunctionMode):
+    """Active in the forward pass of `count` versions: notes the layers, and norms each version.
+
+    leaves   {name: the tensor the model has for the parameter}. Their layers do not compute
+             gradients of weights: those can be had from the calls.
+    """
+
+    def __init__(self, leaves: Tensors, count: int):
+        super().__init__()
+        self._names = {id(leaf): name for name, leaf in leaves.items()}
+        self._count = count
+        self.calls: list[FoldedCall] = []
+        self.norm_rows: Tensors = {}  # after the backward pass: (count, channels)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is F.batch_norm:
+            return self._batch_norm(*args, **kwargs)
+        parts = take_apart(function, args, kwargs) if torch.is_grad_enabled() else None
+        if parts is None:
+            return function(*args, **kwargs)
+        layer, a, weight, bias = parts
+        names = self._names.get(id(weight)), self._names.get(id(bias))
+        if names == (None, None):
+            return function(*args, **kwargs)
+        output = layer.output(a, weight.detach(), None if bias is None else bias.detach())
+        if not output.requires_grad:
+            # A leaf could not be written to, as ReLU in place does; nor may this pass for a view.
+            output = torch.ops.aten._unsafe_view(output.requires_grad_(), output.shape)
+        elif output._is_view():
+            output = torch.ops.aten._unsafe_view(output, output.shape)
+        edge = torch.autograd.graph.get_gradient_edge(output)
+        call = FoldedCall(names[0] or "", layer, a.detach(), a._version, bias=names[1], edge=edge)
+        self.calls.append(call)
+        return output
+
+    def _batch_norm(
+        self,
+        input: torch.Tensor,
+        running_mean: torch.Tensor | None,
+        running_var: torch.Tensor | None,
+        weight: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> torch.Tensor:
+        names = self._names.get(id(weight)), self._names.get(id(bias))
+        if not training and names == (None, None):
+            return F.batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
+        tensors = (input, weight, bias, running_mean, running_var)
+        how = (training, momentum, eps, self._count)
+        return _VersionsBatchNorm.apply(*tensors, how, names, self.norm_rows)
+
+
+class _VersionsBatchNorm(torch.autograd.Function):
+    """`F.batch_norm` of every version by itself, without a copy of the whole batch.
+
+    The running statistics are those of the first version. The gradients of weight and bias are
+    kept for every version, and are not returned.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        x, weight, bias, mean, variance, (training, momentum, eps, count), names, rows = arguments
+        output, channels = torch.empty_like(x), x.shape[1]
+        means, deviations = x.new_empty(2, count, channels) if training else x.new_empty(2, 0)
+        parts = zip(x.chunk(count), output.chunk(count), strict=True)
+        for version, (part, out) in enumerate(parts):
+            statistics = (None, None) if training and version > 0 else (mean, variance)
+            saved = (means[version], deviations[version]) if training else (means, deviations)
+            torch.ops.aten.native_batch_norm.out(
+                part,
+                weight,
+                bias,
+                *statistics,
+                training,
+                momentum,
+                eps,
+                out=out,
+                save_mean=saved[0],
+                save_invstd=saved[1],
+            )
+        ctx.save_for_backward(x, weight, mean, variance, means, deviations)
+        ctx.how, ctx.names, ctx.rows = (training, eps, count), names, rows
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight, mean, variance, means, deviations = ctx.saved_tensors
+        training, eps, count = ctx.how
+        if training:
+            mean = variance = None
+        mask = [ctx.needs_input_grad[0], *(name is not None for name in ctx.names)]
+        parts = zip(cotangent.chunk(count), x.chunk(count), strict=True)
+        by_version = [
+            torch.ops.aten.native_batch_norm_backward(
+                b,
+                part,
+                weight,
+                mean,
+                variance,
+                means[version] if training else None,
+                deviations[version] if training else None,
+                training,
+                eps,
+                mask,
+            )
+            for version, (b, part) in enumerate(parts)
+        ]
+        to_input, *affine = zip(*by_version, strict=True)
+        for name, gradients in zip(ctx.names, affine, strict=True):
+            if name is not None:
+                rows = torch.stack(gradients)
+                ctx.rows[name] = ctx.rows[name] + rows if name in ctx.rows else rows
+        return (torch.cat(to_input) if mask[0] else None, *[None] * 7)
+
+
+def split(outputs: Any, count: int) -> Iterator[Any]:
+    """What a model has returned for a folded batch, version by version."""
+    leaves, structure = tree_flatten(outputs)
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor) or leaf.dim() == 0 or len(leaf) % count:
+            raise CannotFold(f"{type(leaf).__name__} has no part for each version")
+    for version in zip(*[leaf.chunk(count) for leaf in leaves], strict=True):
+        yield tree_unflatten(list(version), structure)
+
+
+@torch.no_grad()
+def folds(versions: Versions) -> bool:
+    """Whether a folded pass gives every version what a pass of its own gives it.
+
+    Tried on two batches that no mixture could leave alike. The model must not branch on values:
+    then a pass is one formula, and what holds for these batches holds for all.
+    """
+    first = versions.images[0]
+    second = 0.1 * first.abs().amax() - 0.7 * first.roll(1, 0)
+    start = RandomState(first.device)
+    try:
+        apart = [_outputs(versions, batch, nullcontext()) for batch in (first, second)]
+        together, buffers = _outputs(versions, torch.cat([first, second]), FoldedPass({}, 2))
+        pairs = list(zip(apart, split(together, 2), strict=True))
+    except (RuntimeError, ValueError, CannotFold):
+        return False  # an error of the model's own will come again when the versions pass in turn
+    if not start.is_now():
+        start.restore()
+        return False
+    same = all(_alike(outputs, part) for (outputs, _), part in pairs)
+    return same and _alike(apart[0][1], buffers)
+
+
+def _outputs(
+    versions: Versions, images: torch.Tensor, mode: AbstractContextManager
+) -> tuple[Any, Tensors]:
+    buffers = versions.copy_buffers()
+    with mode:
+        outputs = functional_call(versions.model, {**versions.parameters, **buffers}, (images,))
+    return outputs, buffers
+
+
+def _alike(expected: Any, found: Any) -> bool:
+    (ours, structure), (theirs, other) = tree_flatten(expected), tree_flatten(found)
+    if structure != other:
+        return False
+    return all(_close(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.shape != b.shape or a.is_meta or not a.is_floating_point():
+        return a.shape == b.shape and (a.is_meta or torch.equal(a, b))
+    error, scale = (a - b).abs().amax(), a.abs().amax()
+    return bool(error <= _TOLERANCE.get(a.dtype, 0.0) * scale) if a.numel() else True
