@@ -154,7 +154,8 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
     capture = not is_compiled(model)
     found = survey(versions)
     joining = weighting.plain and versions.autocast_dtype is None
-    folding = _versions_together(versions, found) if capture and joining else 1
+    foldable = method in ("auto", "fast") and capture and joining
+    folding = _versions_together(versions, found) if foldable else 1
     key = (len(weighting.kept), method, memory, capture, joining, folding)
     if key not in found.plans:
         found.plans[key] = choose(found, *key)
