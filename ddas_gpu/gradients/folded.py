@@ -5,6 +5,9 @@ cotangents come the rows of the parameters that the plan keeps as rows, version 
 the others the weighted gradient of all versions of a group in one call, and later the products.
 """
 
+import itertools
+from functools import partial
+
 import torch
 from torch.func import functional_call
 
@@ -18,7 +21,9 @@ class FoldedGradients:
     """g_l of groups of versions; `dot` is one call per layer and group."""
 
     def __init__(self, versions: Versions, weighting: Weighting, plan: Plan):
-        self._versions, self._weighting = versions, weighting
+        if weighting.solved is None:
+            raise ValueError("all weights are 0: no product follows from the others")
+        self._versions, self._weighting, self._solved = versions, weighting, weighting.solved
         self._kept = {version: row for row, version in enumerate(weighting.kept)}
         leaves = versions.leaves()
         self._places = _places(leaves, plan.rows)
@@ -79,7 +84,7 @@ class FoldedGradients:
 
     def _add(self, group: range, name: str, gradients: torch.Tensor) -> None:
         """Add (len(group), n) to the rows of the versions, and the solved one's to the sum."""
-        place, solved = self._places[name], self._weighting.solved
+        place, solved = self._places[name], self._solved
         if solved in group:
             at = solved - group.start
             self._row_sum[place].add_(gradients[at])
@@ -99,7 +104,7 @@ class FoldedGradients:
             name: self._row_sum[place].view(leaves[name].shape)
             for name, place in self._places.items()
         }
-        due = {name: (lambda name=name: self._weight_gradient(name)) for name in plan.pairs}
+        due = {name: partial(self._weight_gradient, name) for name in plan.pairs}
         return WeightedGradient(list(leaves), ready, due)
 
     def _weight_gradient(self, name: str) -> torch.Tensor:
@@ -134,13 +139,12 @@ class FoldedGradients:
                 continue
             found = [call.dot_by_version(direction, count, first) for call in calls]
             by_version = torch.stack(found).sum(0) if found else in_rows.new_zeros(count - first)
-            products += [
-                product for v, product in zip(group[first:], by_version.unbind()) if v in self._kept
-            ]
+            pairs = zip(group[first:], by_version.unbind(), strict=True)
+            products += [product for version, product in pairs if version in self._kept]
         weights = in_rows.new_tensor([weighting.weights[version] for version in self._kept])
         kept = (in_rows + torch.stack(products)) / weights
-        solved = (total - weights @ kept) / weighting.weights[weighting.solved]
-        at = weighting.solved
+        at = self._solved
+        solved = (total - weights @ kept) / weighting.weights[at]
         return torch.cat([kept[:at], solved[None], kept[at:]])
 
 
@@ -148,7 +152,7 @@ def _groups(count: int, most: int) -> list[range]:
     """Versions in their order, in as few groups of at most `most` as there can be, all alike."""
     groups = -(-count // most)
     bounds = [round(count * index / groups) for index in range(groups + 1)]
-    return [range(start, stop) for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [range(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def _places(leaves: Tensors, names: tuple[str, ...]) -> dict[str, slice]:

@@ -179,23 +179,40 @@ def folds(versions: Versions) -> bool:
     try:
         apart = [_outputs(versions, batch, nullcontext()) for batch in (first, second)]
         together, buffers = _outputs(versions, torch.cat([first, second]), FoldedPass({}, 2))
-        pairs = list(zip(apart, split(together, 2), strict=True))
+        parts = list(split(together, 2))
     except (RuntimeError, ValueError, CannotFold):
         return False  # an error of the model's own will come again when the versions pass in turn
     if not start.is_now():
         start.restore()
         return False
-    same = all(_alike(outputs, part) for (outputs, _), part in pairs)
+    same = all(_alike(outputs, part) for (outputs, _), part in zip(apart, parts, strict=True))
     return same and _alike(apart[0][1], buffers)
+
+
+class _Inputs(TorchFunctionMode):
+    """Notes what layers see: the images of a version must be next to each other there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        parts = take_apart(function, args, kwargs or {})
+        if parts is not None:
+            self.seen.append(parts[1].clone())  # before something writes to it
+        return function(*args, **(kwargs or {}))
 
 
 def _outputs(
     versions: Versions, images: torch.Tensor, mode: AbstractContextManager
 ) -> tuple[Any, Tensors]:
+    """What the model returns and its layers see, and the buffers after the pass."""
     buffers = versions.copy_buffers()
-    with mode:
+    with mode, _Inputs() as inputs:
         outputs = functional_call(versions.model, {**versions.parameters, **buffers}, (images,))
-    return outputs, buffers
+    return (outputs, inputs.seen), buffers
 
 
 def _alike(expected: Any, found: Any) -> bool:

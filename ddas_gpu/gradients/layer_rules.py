@@ -131,9 +131,8 @@ def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def inner_by_version(a: torch.Tensor, b: torch.Tensor, count: int) -> torch.Tensor:
     """(count,): Σ a·b of each of the versions in the batch."""
-    if len(a) % count == 0 and a.dim() == b.dim():
-        return torch.stack([inner(x, y) for x, y in zip(a.chunk(count), b.chunk(count))])
-    raise ValueError(f"{len(a)} images cannot be those of {count} versions")
+    pairs = zip(a.chunk(count), b.chunk(count), strict=True)
+    return torch.stack([inner(x, y) for x, y in pairs])
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

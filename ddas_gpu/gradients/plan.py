@@ -23,6 +23,8 @@ from ddas_gpu.gradients.survey import Survey
 
 # The validation pass, the optimizer's step and the allocator's gaps want their part.
 _SHARE = 0.6
+# Rows of the fast way, in gradients of the model.
+ROW_GRADIENTS = 1
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _fast(survey: Survey, kept: int, capture: bool, joining: bool) -> Plan:
     by_value = sorted(survey.order, key=survey.uses_per_weight, reverse=True)
     # One parameter that is neither a row nor a pair costs a whole pass: they come first.
     by_value.sort(key=lambda name: name in covered)
-    rows = _affordable(survey, by_value, survey.gradient // max(1, kept))
+    rows = _affordable(survey, by_value, ROW_GRADIENTS * survey.gradient // max(1, kept))
     if any(name not in rows and name not in covered for name in survey.order):
         rows = set()
     rest = [name for name in survey.order if name not in rows]

@@ -227,4 +227,3 @@ class PlannedGradients:
         if not products:
             return self.losses.new_zeros(())
         return torch.stack(products).sum() / self._versions.loss_scale
-

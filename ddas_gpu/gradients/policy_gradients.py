@@ -18,9 +18,8 @@ from ddas_gpu.gradients.versions import Versions, Weighting
 METHODS = ("auto", "fast", "lean", "reference")
 ALIASES = {"layerwise": "fast", "jvp": "lean"}  # the names of earlier versions
 
-# The most that the tapes of versions that pass together may take. A larger batch gains little, and
-# no longer fits in a CPU's caches.
-_TOGETHER = {"cpu": 256e6, "cuda": 2e9, "meta": 256e6}
+# The most bytes that the tapes of versions that pass together may take: larger batches gain little.
+_TOGETHER = {"cpu": 1e9, "cuda": 2e9, "meta": 1e9}
 
 _free_bytes: WeakKeyDictionary[nn.Module, int | None] = WeakKeyDictionary()
 

@@ -168,12 +168,10 @@ class _Watch(TorchFunctionMode):
         else:
             result.uncovered.add(name)
 
-    def _note_batches(
-        self, name: str, parameter: torch.Tensor, function: Any, parts: Any
-    ) -> None:
+    def _note_batches(self, name: str, parameter: torch.Tensor, function: Any, parts: Any) -> None:
         """Whether the use of a parameter allows for several versions in one batch."""
         result = self._result
-        layer, a, weight, bias = parts or (None,) * 4
+        layer, a, weight, _ = parts or (None,) * 4
         batches = layer is not None and layer.takes_batches(a, weight)
         if not batches and function is not F.batch_norm:
             result.unfoldable.add(name)

@@ -1,6 +1,6 @@
 """The weighted gradient Σ w_l g_l: handed out, and used again for one of the products."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -16,9 +16,9 @@ class WeightedGradient:
     """
 
     def __init__(
-        self, names: list[str], ready: Tensors, due: dict[str, Callable[[], torch.Tensor]]
+        self, names: list[str], ready: Tensors, due: Mapping[str, Callable[[], torch.Tensor]]
     ):
-        self._names, self._parts, self._due = names, ready, due
+        self._names, self._parts, self._due = names, ready, dict(due)
         self._written = {name: part._version for name, part in ready.items()}
 
     def parts(self) -> Iterator[tuple[str, torch.Tensor]]:

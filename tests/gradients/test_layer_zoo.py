@@ -1,12 +1,16 @@
 """Layers in all their configurations, in every method, against a plain loop."""
 
+import copy
+
 import pytest
 import torch
-from gradients.comparison import METHODS, captured_names, check, make_case
+from gradients.comparison import METHODS, can_fold, captured_names, check, make_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+
+from ddas_gpu.gradients.versions import Versions
 
 
 class Pooled(nn.Module):
@@ -158,6 +162,17 @@ class Statistics(nn.Module):
         return self.classifier((x / x.std(0, keepdim=True)).mean((2, 3)))
 
 
+class TokensFirst(nn.Module):
+    """Has the images of a batch in the second axis, where folded versions are not side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.classifier = nn.Linear(3, 16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.classifier(self.first(x.flatten(2).permute(2, 0, 1)).tanh().mean(0))
+
+
 class PartlyUnused(nn.Module):
     def __init__(self):
         super().__init__()
@@ -170,10 +185,32 @@ class PartlyUnused(nn.Module):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", [Tied, OwnFunctional, Statistics, PartlyUnused])
+@pytest.mark.parametrize("model", [Tied, OwnFunctional, Statistics, TokensFirst, PartlyUnused])
 def test_models_of_the_users_own(model, method):
     torch.manual_seed(0)
     check(method, make_case(model()))
+
+
+@pytest.mark.parametrize(
+    ("model", "together"),
+    [
+        (lambda: normalised(nn.BatchNorm2d(8)), True),
+        (Tied, True),
+        (Statistics, False),
+        (TokensFirst, False),
+        (lambda: normalised(nn.GroupNorm(2, 8)), False),  # no rule for its weights
+        (lambda: Pooled(nn.Conv2d(3, 8, 3), nn.Dropout(), channels=8), False),
+    ],
+)
+def test_versions_pass_together_only_where_nothing_mixes_them(model, together):
+    torch.manual_seed(0)
+    case = make_case(model())
+    versions = Versions(case.model, case.loss_fn, case.images, case.targets)
+    before = torch.get_rng_state(), copy.deepcopy(case.model.state_dict())
+    assert can_fold(versions) is together
+    assert torch.equal(torch.get_rng_state(), before[0])
+    for name, value in case.model.state_dict().items():
+        assert torch.equal(value, before[1][name])
 
 
 @pytest.mark.parametrize("method", ["lean", "in turn"])
