@@ -7,57 +7,13 @@ gradient with any direction can be had later. A gradient that still reaches the 
 tells that it is used in other ways, too.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ddas_gpu.gradients.layer_rules import Layer, inner, inner_by_version, take_apart
+from ddas_gpu.gradients.layer_rules import CapturedCall, take_apart
 from ddas_gpu.gradients.versions import Tensors
-
-
-@dataclass
-class CapturedCall:
-    """One call of a layer: its input, and the cotangent of its output after the backward pass.
-
-    Both may have the images of several versions in their first axis.
-    """
-
-    parameter: str
-    layer: Layer
-    a: torch.Tensor
-    written: int
-    b: torch.Tensor | None = None
-
-    def dot(self, direction: Tensors) -> torch.Tensor:
-        """⟨b, layer(a; direction)⟩."""
-        assert self.b is not None  # the loss depended on this call
-        return inner(self.b, self._change(direction))
-
-    def dot_by_version(self, direction: Tensors, count: int, first: int = 0) -> torch.Tensor:
-        """⟨b_l, layer(a_l; direction)⟩ for l from `first` on; `count` versions are in the batch."""
-        assert self.b is not None  # the loss depended on this call
-        change = self._change(direction, first * len(self.a) // count)
-        return inner_by_version(self.b[first * len(self.b) // count :], change, count - first)
-
-    def weight_gradient(self, weight: torch.Tensor) -> torch.Tensor:
-        """Of all images in the batch."""
-        assert self.b is not None  # the loss depended on this call
-        self.require_unchanged()
-        return self.layer.weight_gradient(self.a, self.b, weight)
-
-    def _change(self, direction: Tensors, first_image: int = 0) -> torch.Tensor:
-        self.require_unchanged()
-        a = self.a[first_image:] if first_image else self.a
-        return self.layer.output(a, direction[self.parameter])
-
-    def require_unchanged(self) -> None:
-        if self.a._version != self.written:
-            raise RuntimeError(
-                f"the input of the layer with parameter {self.parameter!r} was changed in place "
-                f"after the layer had used it; its gradient cannot be computed"
-            )
 
 
 class Capture(TorchFunctionMode):

@@ -13,8 +13,7 @@ from torch.func import functional_call
 
 from ddas_gpu.gradients.folding import CannotFold, FoldedCall, FoldedPass, split
 from ddas_gpu.gradients.plan import Plan
-from ddas_gpu.gradients.versions import Tensors, Versions, Weighting
-from ddas_gpu.gradients.weighted import CHANGED, WeightedGradient
+from ddas_gpu.gradients.versions import CHANGED, Tensors, Versions, WeightedGradient, Weighting
 
 
 class FoldedGradients:

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ddas_gpu.gradients.capture import CapturedCall
-from ddas_gpu.gradients.layer_rules import take_apart
+from ddas_gpu.gradients.layer_rules import CapturedCall, take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
 
 # Two ways of rounding; what mixes the images of two versions differs by far more.

@@ -14,7 +14,7 @@ none: its parameters' gradients are kept, or computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,51 @@ def take_apart(
     tensors |= {name: options.pop(name) for name in names if name in options}
     layer = Layer(function, args[len(names) :], options)
     return layer, tensors[names[0]], tensors[names[1]], tensors.get("bias")
+
+
+@dataclass
+class CapturedCall:
+    """One call of a layer: its input, and the cotangent of its output after the backward pass.
+
+    Both may have the images of several versions in their first axis.
+    """
+
+    parameter: str
+    layer: Layer
+    a: torch.Tensor
+    written: int
+    b: torch.Tensor | None = None
+
+    def dot(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """⟨b, layer(a; direction)⟩."""
+        assert self.b is not None  # the loss depended on this call
+        return inner(self.b, self._change(direction))
+
+    def dot_by_version(
+        self, direction: Mapping[str, torch.Tensor], count: int, first: int = 0
+    ) -> torch.Tensor:
+        """⟨b_l, layer(a_l; direction)⟩ for l from `first` on; `count` versions are in the batch."""
+        assert self.b is not None  # the loss depended on this call
+        change = self._change(direction, first * len(self.a) // count)
+        return inner_by_version(self.b[first * len(self.b) // count :], change, count - first)
+
+    def weight_gradient(self, weight: torch.Tensor) -> torch.Tensor:
+        """Of all images in the batch."""
+        assert self.b is not None  # the loss depended on this call
+        self.require_unchanged()
+        return self.layer.weight_gradient(self.a, self.b, weight)
+
+    def _change(self, direction: Mapping[str, torch.Tensor], first_image: int = 0) -> torch.Tensor:
+        self.require_unchanged()
+        a = self.a[first_image:] if first_image else self.a
+        return self.layer.output(a, direction[self.parameter])
+
+    def require_unchanged(self) -> None:
+        if self.a._version != self.written:
+            raise RuntimeError(
+                f"the input of the layer with parameter {self.parameter!r} was changed in place "
+                f"after the layer had used it; its gradient cannot be computed"
+            )
 
 
 def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

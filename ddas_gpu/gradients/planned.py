@@ -17,11 +17,17 @@ from functools import partial
 
 import torch
 
-from ddas_gpu.gradients.capture import Capture, CapturedCall
-from ddas_gpu.gradients.layer_rules import inner
+from ddas_gpu.gradients.capture import Capture
+from ddas_gpu.gradients.layer_rules import CapturedCall, inner
 from ddas_gpu.gradients.plan import Plan
-from ddas_gpu.gradients.versions import Tensors, Versions, Weighting, full_precision
-from ddas_gpu.gradients.weighted import CHANGED, WeightedGradient
+from ddas_gpu.gradients.versions import (
+    CHANGED,
+    Tensors,
+    Versions,
+    WeightedGradient,
+    Weighting,
+    full_precision,
+)
 
 
 class NotAsPlanned(Exception):

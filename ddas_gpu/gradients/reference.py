@@ -3,8 +3,7 @@
 import torch
 
 from ddas_gpu.gradients.layer_rules import inner
-from ddas_gpu.gradients.versions import Tensors, Versions
-from ddas_gpu.gradients.weighted import WeightedGradient
+from ddas_gpu.gradients.versions import Tensors, Versions, WeightedGradient
 
 
 class ReferenceGradients:

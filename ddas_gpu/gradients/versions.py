@@ -1,12 +1,14 @@
-"""The L+1 versions of one batch, their weights, and how one is sent through the model."""
+"""The L+1 versions of one batch, how one is sent through the model, weights and weighted sum."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
+
+from ddas_gpu.gradients.layer_rules import inner
 
 Tensors = dict[str, torch.Tensor]
 
@@ -236,3 +238,39 @@ class Weighting:
         assert self.solved is not None
         rest = sum(self.weights[version] * product for version, product in products.items())
         return (total - rest) / self.weights[self.solved]
+
+
+class WeightedGradient:
+    """Parameter by parameter; some parts are computed when they are first asked for.
+
+    ready   {name: gradient}
+    due     {name: what computes it}
+    """
+
+    def __init__(
+        self, names: list[str], ready: Tensors, due: Mapping[str, Callable[[], torch.Tensor]]
+    ):
+        self._names, self._parts, self._due = names, ready, dict(due)
+        self._written = {name: part._version for name, part in ready.items()}
+
+    def parts(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """(name, gradient), one after the other: the very tensors that `product` will use."""
+        for name in self._names:
+            if name in self._due:
+                with torch.no_grad():
+                    self._parts[name] = self._due.pop(name)()
+                self._written[name] = self._parts[name]._version
+            yield name, self._parts[name]
+
+    def product(self, direction: Tensors) -> torch.Tensor | None:
+        """(Σ w_l g_l) · direction, or None if somebody has changed the gradient in place."""
+        parts = dict(self.parts())
+        if any(self._written[name] != part._version for name, part in parts.items()):
+            return None
+        return torch.stack([inner(part, direction[name]) for name, part in parts.items()]).sum()
+
+
+CHANGED = (
+    "the tensors that weighted() returned were changed in place before dot(), which needs them: "
+    "clone them first"
+)
