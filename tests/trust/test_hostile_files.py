@@ -180,7 +180,9 @@ from ddas_gpu.pipelines import evaluation_pipeline, training_pipeline
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for make in (
     lambda: training_pipeline(sys.argv[1], None, 4, 1, "cpu", size=32),
+    lambda: training_pipeline(sys.argv[1], None, 4, 1, "cpu", size=32, crop="pad"),
     lambda: evaluation_pipeline(sys.argv[1], 4, "cpu", size=32),
+    lambda: evaluation_pipeline(sys.argv[1], 4, "cpu", size=32, crop="pad"),
 ):
     pipeline = make()
     try:
