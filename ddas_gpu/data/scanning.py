@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ddas_gpu.data.dali_check import find_dali_problem
 from ddas_gpu.data.decoding import DAMAGED, open_image, upright, words
 from ddas_gpu.data.folder import open_folder
 from ddas_gpu.data.sources import ImageFiles
@@ -20,6 +21,10 @@ from ddas_gpu.errors import printable
 MOST_NAMED = 10
 ORIENTATION = 0x0112  # EXIF: from FIRST_ON_ITS_SIDE on, height and width change places
 FIRST_ON_ITS_SIDE = 5
+MOST_APART = 2.0  # levels on average: the two round 16 bits and YCbCr differently
+MOST_COMPARED = 1 << 20  # values
+
+_own = threading.local()  # {decode whole images: a pipeline of this thread}
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,57 @@ def find_problem(path: Path) -> str | None:
         return "the file is gone"
     except DAMAGED as error:
         return words(error)
+
+
+def find_dali_problem(
+    path: Path, size: tuple[int, int] | None = None, pixels: np.ndarray | None = None
+) -> str | None:
+    """Return why DALI cannot decode an image as Pillow has decoded it; None if it can.
+
+    size: (height, width) that the header must say; or pixels: uint8 (H, W, 3), to compare.
+    """
+    try:
+        pipeline = _pipeline(whole := pixels is not None)
+    except ImportError:  # then Pillow decodes
+        return None
+    try:
+        pipeline.feed_input("encoded", [np.fromfile(path, np.uint8)])
+        (found,) = pipeline.run()
+    except RuntimeError as error:
+        del _own.pipelines[whole]  # it does not run again after an error
+        reason = str(error).partition("encountered:")[2].strip().partition("\n")[0]
+        return f"DALI cannot decode it ({reason or 'no reason given'}): save it as PNG of 8 bits"
+    other = np.array(found.at(0))
+    if pixels is None:
+        same_size = tuple(other[:2]) == size
+    else:
+        same_size = other.shape == pixels.shape
+    if not same_size:
+        return "DALI and Pillow decode it in different sizes"
+    if pixels is not None and _apart(pixels, other) > MOST_APART:
+        return "DALI and Pillow decode it differently: save it as PNG of 8 bits"
+    return None
+
+
+def _apart(pixels: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean difference in levels, of large images at every few rows."""
+    every = max(1, pixels.size // MOST_COMPARED)
+    return float(np.abs(pixels[::every].astype(np.int16) - other[::every]).mean())
+
+
+def _pipeline(whole: bool) -> Any:
+    from nvidia.dali import Pipeline, fn, types
+
+    pipelines = _own.__dict__.setdefault("pipelines", {})
+    if whole not in pipelines:
+        pipeline = Pipeline(1, 1, None, prefetch_queue_depth=1, exec_dynamic=True)
+        with pipeline:
+            encoded = fn.external_source(name="encoded", batch=True)
+            decoded = fn.decoders.image(encoded, device="cpu", output_type=types.RGB)
+            pipeline.set_outputs(decoded if whole else fn.peek_image_shape(encoded))
+        pipeline.build()
+        pipelines[whole] = pipeline
+    return pipelines[whole]
 
 
 def describe(bad: Sequence[BadImage]) -> str:

@@ -1,11 +1,66 @@
-"""RetinaNet's loss of predictions and matched targets."""
+"""What a detector learns: the boxes that its anchors are assigned, and the loss of its outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ddas_gpu.detection.matching import IGNORED
+from ddas_gpu.detection.boxes import encode, overlaps
+
+BACKGROUND, IGNORED = -1, -2
+
+# IoU from which an anchor is positive, and below which it is background.
+OBJECT, NOTHING = 0.5, 0.4
+
+
+def match(
+    anchors: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Match anchors (A, 4) to boxes (n, 4) with labels (n,); return classes (A,), deltas (A, 4).
+
+    An anchor takes the box of highest IoU if that is at least 0.5; from 0.4 to 0.5 it is ignored.
+    Every box also gets its own anchor of highest IoU, however low, so that small boxes are
+    learned. If two boxes have the same best anchor, the first gets it. A box without area gets
+    none, so padding in batches of boxes has no effect.
+    """
+    classes = anchors.new_full((len(anchors),), BACKGROUND, dtype=torch.int64)
+    if len(boxes) == 0:
+        return classes, torch.zeros_like(anchors)
+    overlap = overlaps(anchors, boxes)
+    best, box = overlap.max(1)
+    best_of_box, anchor_of_box = overlap.max(0)
+    numbers = torch.arange(len(boxes), device=boxes.device)
+    nobody = len(boxes)
+    claimed = torch.where(best_of_box > 0, numbers, nobody)
+    owner = torch.full_like(box, nobody).scatter_reduce(0, anchor_of_box, claimed, "amin")
+    forced = owner < nobody
+    box = torch.where(forced, owner, box)
+    positive = forced | (best >= OBJECT)
+    classes[best >= NOTHING] = IGNORED
+    classes = torch.where(positive, labels[box], classes)
+    deltas = encode(boxes[box], anchors)
+    return classes, torch.where(positive[:, None], deltas, torch.zeros_like(deltas))
+
+
+def targets_for(
+    anchors: torch.Tensor,
+    boxes: Sequence[np.ndarray] | torch.Tensor,
+    labels: Sequence[np.ndarray] | torch.Tensor,
+) -> dict[str, torch.Tensor]:
+    """Return targets for `detection_loss`: {"classes": (B, A), "deltas": (B, A, 4)}.
+
+    Boxes and labels are one array per image, or padded tensors (B, M, 4) and (B, M).
+    """
+    matched = [
+        match(anchors, torch.as_tensor(b).to(anchors), torch.as_tensor(c).to(anchors.device))
+        for b, c in zip(boxes, labels, strict=True)
+    ]
+    classes, deltas = zip(*matched, strict=True)
+    return {"classes": torch.stack(classes), "deltas": torch.stack(deltas)}
+
 
 ALPHA, GAMMA = 0.25, 2.0  # RetinaNet's: the weight of positives, and the focusing parameter
 BETA = 0.1  # where smooth L1 changes from quadratic to linear

@@ -15,8 +15,7 @@ from ddas_gpu.data import splits
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.data.opening import checked
 from ddas_gpu.data.sources import require_same_classes
-from ddas_gpu.detection.losses import detection_loss
-from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.detection.losses import detection_loss, targets_for
 from ddas_gpu.detection.precision import require_pycocotools
 from ddas_gpu.distributed.ranks import Ranks
 from ddas_gpu.models import build

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from ddas_gpu.data.coco import Annotated
-from ddas_gpu.detection.losses import detection_loss
-from ddas_gpu.detection.matching import targets_for
+from ddas_gpu.detection.losses import detection_loss, targets_for
 from ddas_gpu.detection.precision import average_precision
 from ddas_gpu.detection.predictions import Detections, detections
 from ddas_gpu.distributed.ranks import ALONE, Ranks

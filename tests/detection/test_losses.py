@@ -7,8 +7,15 @@ import math
 import pytest
 import torch
 
-from ddas_gpu.detection.losses import ALPHA, BETA, GAMMA, detection_loss, focal_loss
-from ddas_gpu.detection.matching import BACKGROUND, IGNORED
+from ddas_gpu.detection.losses import (
+    ALPHA,
+    BACKGROUND,
+    BETA,
+    GAMMA,
+    IGNORED,
+    detection_loss,
+    focal_loss,
+)
 
 
 def by_hand(logits: torch.Tensor, classes: torch.Tensor) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ddas_gpu.detection.boxes import decode
-from ddas_gpu.detection.matching import BACKGROUND, IGNORED, match, targets_for
+from ddas_gpu.detection.losses import BACKGROUND, IGNORED, match, targets_for
 from ddas_gpu.models.retinanet import anchors_for
 
 # Four anchors of 10 × 10 that begin at x = 0, 2, 4 and 30.
