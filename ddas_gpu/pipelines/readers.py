@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,9 @@ def read_records(
 ) -> tuple[Any, Any]:
     """Return encoded images and labels, int32 of the shape (1,).
 
-    DALI needs an index beside each TFRecord. `scratch` is a folder for those that are missing; it
-    must last until the pipeline is built. Labels that are no numbers go to `problems`.
+    Each file has an index: DALI needs those of TFRecords, and without those of tars it crashes
+    when one is truncated in mid-run. `scratch` is a folder for indices that are missing; it must
+    last until the pipeline is built. Labels that are no numbers go to `problems`.
     """
     options = {
         "name": READER,
@@ -47,9 +50,14 @@ def read_records(
         "dont_use_mmap": True,  # as in graph.read_files
     }
     files = [str(file) for file in records.files]
+    index = tar_index if records.kind == "webdataset" else record_index
+    indices = [
+        str(find_index(Path(file), scratch / f"{i}.idx", index)) for i, file in enumerate(files)
+    ]
     if records.kind == "webdataset":
         encoded, text = fn.readers.webdataset(
             paths=files,
+            index_paths=indices,
             ext=[IMAGE_ENDINGS, LABEL_ENDING],
             missing_component_behavior="error",
             **options,
@@ -59,7 +67,6 @@ def read_records(
         IMAGE_FEATURE: tfrecord.FixedLenFeature((), tfrecord.string, ""),
         LABEL_FEATURE: tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
     }
-    indices = [str(find_index(Path(file), scratch / f"{i}.idx")) for i, file in enumerate(files)]
     read = fn.readers.tfrecord(path=files, index_path=indices, features=features, **options)
     return read[IMAGE_FEATURE], fn.cast(read[LABEL_FEATURE], dtype=types.INT32)
 
@@ -83,13 +90,37 @@ class Numbers:
             return -1
 
 
-def find_index(file: Path, target: Path) -> Path:
-    """Return FILE.idx where `tfrecord2idx` left one, else `target`, written now."""
+def find_index(file: Path, target: Path, index: Callable[[Path], str]) -> Path:
+    """Return FILE.idx where `tfrecord2idx` or `wds2idx` left one, else `target`, written now."""
     for there in (file.with_name(f"{file.name}.idx"), file.with_suffix(".idx")):
         if there.is_file():
             return there
-    target.write_text("".join(f"{start} {size}\n" for start, size in record_spans(file)))
+    target.write_text(index(file), "utf-8")
     return target
+
+
+def tar_index(file: Path) -> str:
+    """Return the index of a WebDataset, as `wds2idx` writes it: the parts of a sample in a line."""
+    try:
+        with tarfile.open(file, "r:") as members:
+            parts = [_part(member) for member in members if member.isreg()]
+    except tarfile.TarError as error:
+        raise ValueError(f"{file} is not a .tar, or cut off: {error}") from error
+    lines = [" ".join(text for _, text in sample) for _, sample in groupby(parts, lambda p: p[0])]
+    return "\n".join([f"v1.2 {len(lines)}", *lines, ""])
+
+
+def _part(member: tarfile.TarInfo) -> tuple[str, str]:
+    """Return the sample that a file belongs to, its name up to the first dot, and its entry."""
+    folder, slash, name = member.name.rpartition("/")
+    sample, _, ending = name.partition(".")
+    words = (ending or "-", member.offset_data, member.size, member.name)
+    return f"{folder}{slash}{sample}", " ".join("_".join(str(word).split()) for word in words)
+
+
+def record_index(file: Path) -> str:
+    """Return the index of a TFRecord, as `tfrecord2idx` writes it."""
+    return "".join(f"{start} {size}\n" for start, size in record_spans(file))
 
 
 def record_spans(file: Path) -> Iterator[tuple[int, int]]:

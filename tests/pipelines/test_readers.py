@@ -20,7 +20,7 @@ pytest.importorskip("nvidia.dali")
 from nvidia.dali.plugin.pytorch import DALIClassificationIterator, LastBatchPolicy
 
 from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
-from ddas_gpu.pipelines.readers import find_index, record_spans
+from ddas_gpu.pipelines.readers import find_index, record_index, record_spans, tar_index
 
 RAW = {"crop": "pad", "size": (12, 10), "mean": [0.0] * 3, "std": [1.0] * 3, "layout": "NHWC"}
 
@@ -160,7 +160,8 @@ def test_a_cut_off_tfrecord_is_named(arrays, tmp_path):
 def test_an_index_that_is_there_is_used(tmp_path):
     for name in ("a.idx", "a.tfrecord.idx"):
         (tmp_path / name).touch()
-        assert find_index(tmp_path / "a.tfrecord", tmp_path / "new.idx") == tmp_path / name
+        found = find_index(tmp_path / "a.tfrecord", tmp_path / "new.idx", record_index)
+        assert found == tmp_path / name
 
 
 def test_records_begin_with_any_epoch_and_go_to_any(records, arrays, all_or_nothing):
@@ -207,10 +208,11 @@ for number, batch in enumerate(loader(sys.argv[1], None, 4, 9, "cpu", size=12)):
 """
 
 
-def test_a_tfrecord_that_is_truncated_in_mid_run(arrays, tmp_path):
-    """A mapped file would end the process here, with SIGBUS."""
-    path = tmp_path / "a.tfrecord"
-    write_tfrecord(path, *(np.concatenate(20 * [part]) for part in arrays))
+@pytest.mark.parametrize(("name", "write"), [("a.tfrecord", write_tfrecord), ("a.tar", write_tar)])
+def test_records_that_are_truncated_in_mid_run(name, write, arrays, tmp_path):
+    """A mapped file would end the process here, with SIGBUS; a tar without an index as well."""
+    path = tmp_path / name
+    write(path, *(np.concatenate(20 * [part]) for part in arrays))
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-c", TRUNCATED, str(path)],
@@ -219,3 +221,28 @@ def test_a_tfrecord_that_is_truncated_in_mid_run(arrays, tmp_path):
         text=True,
     )
     assert done.returncode == 1 and "RuntimeError" in done.stderr, (done.returncode, done.stderr)
+
+
+def test_the_index_of_a_tar(tmp_path):
+    path, content = tmp_path / "a.tar", {}
+    with tarfile.open(path, "w") as tar:
+        for name in (
+            "in/my 1.jpg",
+            "in/my 1.cls",
+            f"in/{120 * 'n'}.seg.png",
+            f"in/{120 * 'n'}.cls",
+        ):
+            content[name] = name.encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(content[name])
+            tar.addfile(member, io.BytesIO(content[name]))
+        tar.addfile(tarfile.TarInfo("in/link.jpg"))
+    first, *lines = tar_index(path).splitlines()
+    assert first == "v1.2 3" and len(lines) == 3
+    words = lines[0].split() + lines[1].split()
+    assert words[::4] == ["jpg", "cls", "seg.png", "cls"]
+    for start, size, stored in zip(words[1::4], words[2::4], content.values(), strict=True):
+        assert path.read_bytes()[int(start) : int(start) + int(size)] == stored
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.raises(ValueError, match="a.tar is not a .tar, or cut off"):
+        tar_index(path)
