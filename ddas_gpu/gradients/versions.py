@@ -14,7 +14,7 @@ Tensors = dict[str, torch.Tensor]
 
 # Under float16 the backward passes start with this instead of 1, or small cotangents would be
 # rounded to 0; results are divided by it. A power of two changes no bit of the others.
-_FLOAT16_LOSS_SCALE = 1024.0
+FLOAT16_SCALE = 1024.0
 # Below this part of the largest weight a loss is not scaled by its weight but by the largest one:
 # a gradient times 1e-30 would lose its bits.
 _SMALL = 2.0**-10
@@ -53,7 +53,7 @@ class Versions:
         if not self.parameters:
             raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
         self.autocast_dtype = _autocast_dtype(images.device)
-        self.loss_scale = _FLOAT16_LOSS_SCALE if self.autocast_dtype == torch.float16 else 1.0
+        self.loss_scale = FLOAT16_SCALE if self.autocast_dtype == torch.float16 else 1.0
         self._start = RandomState(images.device)
         self._random_states: list[RandomState] = []
         self._buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}

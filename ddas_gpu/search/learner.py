@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from ddas_gpu.distributed.ranks import MeanGradient, Ranks
+from ddas_gpu.gradients.versions import FLOAT16_SCALE
 from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task
-
-FLOAT16_SCALE = 1024.0
 
 
 class Learner:
@@ -78,7 +77,6 @@ class Learner:
             outputs = torch.func.functional_call(self.model, buffers, (inputs,))
             loss = self.task.loss(outputs, targets)
         gradient = self.mean_gradient(last_layer_first=True)
-        # Small cotangents would be 0 in float16; a power of two changes no bit of the others.
         scale = FLOAT16_SCALE if self.mixed and self.half is torch.float16 else 1.0
 
         def add(name: str, part: torch.Tensor) -> None:
@@ -101,12 +99,8 @@ class Learner:
         """Return the direction that rewards are measured along: a running mean of g_val."""
         if not self.memory:
             return gradient
-        if not self.direction:
-            self.direction = {name: part.clone() for name, part in gradient.items()}
         self.remembered += 1
-        share = max(1 / self.remembered, 1 - self.memory)
-        for name, mean in self.direction.items():
-            mean.lerp_(gradient[name], share)
+        self.direction = running_mean(self.direction, gradient, self.remembered, self.memory)
         return self.direction
 
     def identity(self) -> str:
@@ -129,3 +123,18 @@ class Learner:
         direction = state["direction"].items()
         self.direction = {name: part.to(self.device) for name, part in direction}
         self.remembered = state["remembered"]
+
+
+def running_mean(
+    mean: dict[str, torch.Tensor], gradient: dict[str, torch.Tensor], count: int, decay: float
+) -> dict[str, torch.Tensor]:
+    """Return the mean with one more gradient in it, number `count`; an empty one begins with it.
+
+    It is the plain mean until `decay` gives the newest gradient a larger share than that.
+    """
+    if not mean:
+        mean = {name: part.clone() for name, part in gradient.items()}
+    share = max(1 / count, 1 - decay)
+    for name, part in mean.items():
+        part.lerp_(gradient[name], share)
+    return mean

@@ -19,6 +19,7 @@ from ddas_gpu.gradients.versions import RandomState
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.search.alpha import AugmentationParameters, apply_rate, deal_policies, rewards
+from ddas_gpu.search.learner import running_mean
 from ddas_gpu.search.presets import sized_space
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream, sign_key
@@ -248,11 +249,8 @@ class OnlineSearch:
 
     def _remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the direction that rewards are measured along: a running mean of g_val."""
-        if not self._direction:
-            self._direction = {name: part.clone() for name, part in gradient.items()}
-        share = max(1 / (self.searches + 1), 1 - self.val_memory)
-        for name, mean in self._direction.items():
-            mean.lerp_(gradient[name], share)
+        count = self.searches + 1
+        self._direction = running_mean(self._direction, gradient, count, self.val_memory)
         return self._direction
 
     def _validation_batch(self, device: torch.device) -> tuple[torch.Tensor, Any]:

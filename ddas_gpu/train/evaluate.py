@@ -54,7 +54,7 @@ def run(options: Evaluate) -> int:
     """Test and print; return the exit code."""
     settings = settings_of_run(options.run, "train", "training", TrainSettings)
     require_model(options.run, settings.training.model, options.model)
-    # All test images, of another folder too: shares are for try-outs.
+    # Another folder is tested whole: shares are for try-outs of the run's own images.
     changes: dict[str, Any] = {"device": options.device, "threads": options.threads}
     if options.test_root is not None:
         changes |= {"test_root": options.test_root, "test_share": 1.0}
