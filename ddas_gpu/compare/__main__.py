@@ -57,6 +57,8 @@ def run(settings: CompareSettings) -> int:
     for name in found.scores:
         print(f"{name:<{width}}  {found.mean_of(name)}")
     print(f"{found.headline()}.", found.advice() or "", sep="\n" if found.advice() else "")
+    if found.kept is not None:
+        print(f"{found.keeps()}: {folder / 'policy.json'}")
     print(f"report: {folder / PAGE}")
     return 0
 

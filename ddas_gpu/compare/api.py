@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,9 @@ class ComparisonResult:
     """The result in one sentence."""
     report: Path
     """The page."""
+    kept: str | None
+    """The policy that is best on the validation images of --val-root or --val-share, which
+    policy.json in the folder is; None without such images."""
 
 
 def compare(
@@ -74,7 +77,7 @@ def compare(
         steps = ended.job.steps if ended else 0
         raise KeyboardInterrupt(f"stopped after step {steps} of a training; call it again to go on")
     return ComparisonResult(
-        found.scores, found.spreads, found.differences, found.headline(), folder / PAGE
+        found.scores, found.spreads, found.differences, found.headline(), folder / PAGE, found.kept
     )
 
 
@@ -226,4 +229,26 @@ def write_pages(settings: CompareSettings, out: Path) -> ScoreComparison:
         for one in settings.contenders
     }
     subject = next((one.name for one in settings.contenders if one.is_subject), None)
-    return write_comparison(folders, subject, out / PAGE, out / TABLE)
+    found = write_comparison(folders, subject, out / PAGE, out / TABLE)
+    if found.kept is not None:
+        keep_policy(settings, folders[found.kept][0], found.validated, out)
+    return found
+
+
+def keep_policy(
+    settings: CompareSettings, training: Path, validated: dict[str, float], out: Path
+) -> None:
+    """Write the policy of a training as that of the comparison, with the scores it was chosen by.
+
+    A training without a policy is kept as one that augments no image.
+    """
+    from ddas_gpu.policy import PolicySchedule
+    from ddas_gpu.runs.run_folder import POLICY
+    from ddas_gpu.train.baselines import nothing
+
+    if (training / POLICY).exists():
+        schedule = PolicySchedule.load(training)
+    else:
+        schedule = nothing(settings.spec.space.at(settings.data.image_size))
+    known = {"image_size": settings.data.image_size, **schedule.settings, "kept_of": validated}
+    replace(schedule, settings=known).save(out / POLICY)

@@ -12,6 +12,11 @@ from ddas_gpu.train.policies import NAMES, numbered
 
 SEARCHED = "searched"
 UNIFORM = "uniform"
+FREE = "free"  # stands for these, which need no search
+WITHOUT_SEARCH = (
+    *("none", "uniform-0.35", "randaugment-5", "randaugment-9", "randaugment-14"),
+    *("trivialaugment", "trivialaugment-wide"),
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ def contenders(subject: str, peers: Sequence[str]) -> list[Contender]:
 
     subject: --policy; "none" for none, and then the only file among the peers is it.
     """
-    entries = [part for peer in peers for part in peer.split(",") if part]
+    parts = [part for peer in peers for part in peer.split(",") if part]
+    entries = [one for part in parts for one in (WITHOUT_SEARCH if part == FREE else (part,))]
     if subject != "none":
         entries = [entry for entry in entries if entry != subject]
         given = [*map(_named, entries), _named(subject)]

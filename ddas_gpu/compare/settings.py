@@ -24,7 +24,9 @@ class ComparedSettings(PolicySettings):
     policies: tuple[str, ...] = PEERS
     """What to compare it with, separated by commas or spaces: names that --policy of train knows,
     files, or NAME=POLICY. uniform has the candidates and the p_tp of the policy in question;
-    uniform-0.35 and randaugment-5 have a p_tp and a level of their own."""
+    uniform-0.35 and randaugment-5 have a p_tp and a level of their own; free stands for seven that
+    need no search. With --val-root or --val-share the policy that is best on those images is kept,
+    in policy.json of --out."""
     seeds: int = 3
     """Trainings of each policy, with the seeds --seed, --seed + 1 and so on."""
 

@@ -126,6 +126,9 @@ def _elsewhere(run: Run) -> list[Html]:
 def comparison(run: Run) -> str:
     """Return the command that compares the policy with uniform and with other baselines."""
     flags = _data_flags(run)
+    elsewhere = run.settings.get("val_root")
+    if elsewhere:
+        flags += f" --val-root {_quoted(elsewhere)} --policies free"
     return (
         f"ddas compare{flags} --policy {_quoted(run.folder)} "
         f"--out {_quoted(f'{run.folder}-compared')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ddas_gpu.report.numbers import count, in_words
@@ -59,6 +60,17 @@ class Difference:
         return {**found, "told": self.told, "sentence": self.sentence}
 
 
+def validation_means(groups: Sequence[Group[TrainingRun]]) -> dict[str, float]:
+    """Return {setting: mean score on the validation images}; nothing unless all have some."""
+    found = {group.name: [run.validation for run in group.runs.values()] for group in groups}
+    if any(score is None for scores in found.values() for score in scores):
+        return {}
+    return {
+        name: fmean(score for score in scores if score is not None)
+        for name, scores in found.items()
+    }
+
+
 def in_a_sentence(name: str) -> str:
     """Return how a sentence calls a policy."""
     return {SEARCHED: "the searched policy", "none": "training without a policy"}.get(name, name)
@@ -78,6 +90,7 @@ class ScoreComparison:
         self.spreads = {
             name: spread_of(list(scores.values())) for name, scores in self.scores.items()
         }
+        self.validated = validation_means(groups)
         self.is_chosen = subject is not None
         self.subject = subject or max(self.spreads, key=lambda name: self.spreads[name].mean)
         peers = [name for name in self.scores if name != self.subject]
@@ -92,6 +105,22 @@ class ScoreComparison:
             )
             for name in peers
         ]
+
+    @property
+    def kept(self) -> str | None:
+        """The policy with the best mean on the validation images, the first of equals.
+
+        None without such images: the test images choose nothing.
+        """
+        return max(self.validated, key=lambda name: self.validated[name], default=None)
+
+    def keeps(self) -> str | None:
+        """Return in words which policy is kept."""
+        if self.kept is None:
+            return None
+        score = self.words.show(self.validated[self.kept])
+        which = in_a_sentence(self.kept)
+        return f"{capital(which)} is best on the validation images ({score}) and kept"
 
     @property
     def comparable(self) -> bool:
@@ -168,6 +197,7 @@ class ScoreComparison:
                     "name": group.name,
                     "policy": group.first.settings.get("policy"),
                     "scores": {str(seed): score for seed, score in scores.items()},
+                    "validation": self.validated.get(group.name),
                     **self.spreads[group.name].to_json(),
                 }
             )
@@ -176,6 +206,7 @@ class ScoreComparison:
             "score": self.words.score.tested,
             "headline": self.headline(),
             "subject": self.subject,
+            "kept": self.kept,
             "policies": policies,
             "differences": [difference.to_json() for difference in self.differences],
         }

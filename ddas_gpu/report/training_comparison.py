@@ -48,7 +48,12 @@ def _header(found: ScoreComparison) -> Html:
         for seed, run in group.runs.items()
         if run.unfinished
     ]
-    notes = [found.advice(), unfinished and f"Not finished: {in_words(unfinished)}."]
+    keeps = found.keeps()
+    notes = [
+        found.advice(),
+        keeps and f"{keeps}.",
+        unfinished and f"Not finished: {in_words(unfinished)}.",
+    ]
     return el(
         "header",
         el("p", "ddas_gpu · comparison", class_="eyebrow"),
@@ -59,8 +64,8 @@ def _header(found: ScoreComparison) -> Html:
 
 
 def _chosen(found: ScoreComparison) -> str:
-    share = found.groups[0].first.settings.get("val_share")
-    return "the epoch that is best on validation images" if share else "the last epoch"
+    validated = found.groups[0].first.validation is not None
+    return "the epoch that is best on validation images" if validated else "the last epoch"
 
 
 def _scores(found: ScoreComparison) -> Html:

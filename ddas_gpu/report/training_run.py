@@ -65,6 +65,13 @@ class TrainingRun(RecordedRun):
         return float(self._scores[self.chosen_epoch])
 
     @property
+    def validation(self) -> float | None:
+        """The validation score of the chosen epoch; None without validation images."""
+        if not self._is_validated:
+            return None
+        return float(self.numbers[self.words.score.validated][self.chosen_epoch])
+
+    @property
     def chosen_words(self) -> str:
         """Return which epoch counts, and why."""
         why = "best on validation images" if self._is_validated else "the last"

@@ -160,10 +160,20 @@ class Classification(Task):
         test = splits.stratified_share(test, data.test_share, generator)
         train, test = checked((train, test), data.bad_files)
         self.note_found(whole, classes, {TRAIN: train, TEST: test})
-        if not self.spec.from_files:
-            size = data.image_size
-            train, test = (in_memory(s, to_size(pixels_of(s), size)) for s in (train, test))
-        return train, test
+        return self._small_in_memory(train), self._small_in_memory(test)
+
+    def _small_in_memory(self, source: Labelled) -> Labelled:
+        """Return images that a data set has in files of many as an array; files stay files."""
+        if self.spec.from_files:
+            return source
+        return in_memory(source, to_size(pixels_of(source), self.data.image_size))
+
+    def validation_set(self, train: Labelled) -> Labelled:
+        source = self._open(self.data.val_root)
+        require_same_classes(train, source, f"--val-root {self.data.val_root}")
+        (source,) = checked([source], self.data.bad_files)
+        self.note_validation(source)
+        return self._small_in_memory(source)
 
     def clean_feed(self, source: Labelled, *, training: bool) -> LabelFeed:
         mean, std = self._statistics

@@ -231,7 +231,7 @@ class Custom(Task):
     def _only_searches(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError("your own network and data are trained by your own loop")
 
-    training_sets = model_feed = training_inputs = test = _only_searches
+    training_sets = validation_set = model_feed = training_inputs = test = _only_searches
 
 
 def loss_name(task: SearchTask) -> str:

@@ -61,11 +61,8 @@ class Detection(Task):
             raise ValueError(
                 "--sanity-check rotates images by 90°: they must be square, --resize square"
             )
-        if data.val_root is not None and not data.val_root.is_dir():
-            # Scenes would be written to it.
-            raise ValueError(f"--val-root: there is no folder {data.val_root}")
-        source = self._open(data.root)
-        other = None if data.val_root is None else self._open(data.val_root)
+        source = self._open(data.root, data.drop_empty)
+        other = None if data.val_root is None else self._open_val_root(data.drop_empty)
         sizes = self.fit_sizes(len(source), None if other is None else len(other))
         if other is None:
             train, val = splits.random_sets(source, sizes, generator)
@@ -79,9 +76,15 @@ class Detection(Task):
         self.note_found(whole, len(train.class_names), {TRAIN: train, VALIDATE: val})
         return train, val
 
-    def _open(self, root: Path | None) -> Coco:
+    def _open_val_root(self, drop_empty: bool) -> Coco:
+        root = self.data.val_root
+        if not root.is_dir():  # scenes would be written to it
+            raise ValueError(f"--val-root: there is no folder {root}")
+        return self._open(root, drop_empty)
+
+    def _open(self, root: Path | None, drop_empty: bool) -> Coco:
         source = self.spec.reader.search_images(self.root_of(root), self.data.image_size)
-        return source.without_empty() if self.data.drop_empty else source
+        return source.without_empty() if drop_empty else source
 
     def training_sets(self) -> tuple[Coco, Coco]:
         """Return train2017 and val2017, or a share of each, drawn at random.
@@ -107,6 +110,13 @@ class Detection(Task):
             )
         self.note_found(whole, len(train.class_names), {TRAIN: train, TEST: test})
         return train, test
+
+    def validation_set(self, train: Coco) -> Coco:
+        source = self._open_val_root(drop_empty=False)  # as in the test
+        require_same_classes(train, source, f"--val-root {self.data.val_root}")
+        (source,) = checked([source], self.data.bad_files)
+        self.note_validation(source)
+        return source
 
     def clean_feed(self, source: Coco, *, training: bool) -> BoxFeed:
         rotate90 = self.data.sanity_check == "rotate90" and not training

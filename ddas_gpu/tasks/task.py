@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,12 @@ class Task(ABC):
         name = self.spec.name if root is None else f"{self.spec.name} in {root}"
         self.found = Found(name, images, classes, sets)
 
+    def note_validation(self, images: Any) -> None:
+        """Keep for the overview what --val-root adds."""
+        assert self.found is not None
+        sets = {**self.found.sets, f"{VALIDATE} of {self.data.val_root}": images}
+        self.found = replace(self.found, images=self.found.images + len(images), sets=sets)
+
     def overview(self) -> list[str]:
         """Return what was found, for people, before the run begins."""
         found = [] if self.found is None else self.found.lines()
@@ -156,6 +162,10 @@ class Task(ABC):
     @abstractmethod
     def training_sets(self) -> tuple[Source, Source]:
         """Return the training and the test images of a training."""
+
+    @abstractmethod
+    def validation_set(self, train: Any) -> Source:
+        """Return the images of --val-root, with the classes of the training images."""
 
     @abstractmethod
     def clean_feed(self, source: Any, *, training: bool) -> Feed:

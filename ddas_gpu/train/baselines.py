@@ -39,6 +39,11 @@ def uniform(space: SearchSpace, apply_probability: float = START) -> PolicySched
     return _constant(space, apply_probability, np.full(len(space), 1 / len(space)), "uniform")
 
 
+def nothing(space: SearchSpace) -> PolicySchedule:
+    """Return a policy that augments no image."""
+    return _constant(space, 0.0, np.full(len(space), 1 / len(space)), "none")
+
+
 def levelled(schedule: PolicySchedule) -> PolicySchedule:
     """Return a schedule with the same candidates and p_tp, all candidates equally likely."""
     p_o = np.full_like(schedule.p_o, 1 / len(schedule.space))

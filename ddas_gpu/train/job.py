@@ -20,7 +20,7 @@ WEIGHTS_VERSION = 1
 class TrainingJob:
     """A `Job`: metrics.jsonl has one line per epoch, last.pt the weights after the last one.
 
-    With --val-share, best.pt has those of the epoch that is best on the validation images so far.
+    With validation images, best.pt has those of the epoch that is best on them so far.
     """
 
     command, name = "train", "training"

@@ -52,8 +52,10 @@ class Training:
         self.train, self.tested = task.training_sets()
         self.settings = settings = task.settings  # with presets that fit the data
         training = settings.training
-        self.validated: Source | None = None  # part of the training images, to choose an epoch by
-        if settings.data.val_share:
+        self.validated: Source | None = None  # to choose an epoch by
+        if settings.data.val_root is not None:
+            self.validated = task.validation_set(self.train)
+        elif settings.data.val_share:
             generator = streams.generator(self.seed, Stream.SPLIT, 1)
             self.train, self.validated = held_out(self.train, settings.data.val_share, generator)
         self.feed = task.model_feed(self.train, training=True, schedule=schedule)
@@ -73,7 +75,9 @@ class Training:
         )
         self.steps = 0  # done so far
         self.last: dict[str, Any] | None = None  # epoch and score of the last test
-        self.best: dict[str, Any] | None = None  # and of the epoch that --val-share chooses
+        self.best: dict[str, Any] | None = (
+            None  # and of the epoch that the validation images choose
+        )
         self._start_epoch()
 
     def _open_batches(self) -> StepBatches:

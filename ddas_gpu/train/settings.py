@@ -32,6 +32,9 @@ class DataSettings(groups.DataSettings):
     val_share: float = 0.0
     """Hold back this share of the training images and keep the weights of the epoch that scores
     best on them, in best.pt; 0 to train on all. No epoch is ever chosen by the test images."""
+    val_root: Path | None = None
+    """Choose the epoch by all images of another folder, such as those that a search validated on,
+    instead of --val-share."""
     svhn_extra: bool = False
     """SVHN: train on extra_32x32.mat, too."""
 
@@ -91,6 +94,8 @@ class TrainSettings(Settings):
             raise ValueError(
                 f"--crop {self.data.crop} is for image files; {self.data.data} has one size"
             )
+        if self.data.val_root is not None and self.data.val_share:
+            raise ValueError("--val-root and --val-share both name validation images: give one")
 
 
 FEWEST_EPOCHS = 10  # of a try-out: the least there must be for a curve

@@ -15,6 +15,8 @@ from train_commands import at_step
 from ddas_gpu import PolicySchedule, SearchSpace
 from ddas_gpu.compare import compare
 from ddas_gpu.compare.__main__ import PROGRAM, main
+from ddas_gpu.compare.api import keep_policy
+from ddas_gpu.compare.settings import compare_preset
 from ddas_gpu.report.__main__ import main as report
 
 FEW = {"epochs": 1, "train_share": 0.03, "test_share": 0.05, "batch_size": 8, "threads": 1}
@@ -158,3 +160,62 @@ def test_changed_settings_are_refused(whole, policy, capsys):
         compare(out=whole, epoch=5)
     with pytest.raises(ValueError, match="epochs must be"):
         compare(out=whole, epochs="five")
+
+
+# --- the policy that is kept ----------------------------------------------------------------------
+
+
+def test_without_validation_images_no_policy_is_kept(whole):
+    table = json.loads((whole / "comparison.json").read_text())
+    assert table["kept"] is None and not (whole / "policy.json").exists()
+
+
+def test_what_is_best_on_the_validation_images_is_kept(policy, tmp_path, capsys):
+    flags = ("--policies", "none,uniform", "--policy", policy, "--seeds", 2, "--val-share", 0.4)
+    assert run(*flags, "--out", tmp_path) == 0
+    table = json.loads((tmp_path / "comparison.json").read_text())
+    means = {}
+    for found in table["policies"]:
+        folders = (tmp_path / found["name"]).iterdir()
+        lines = [json.loads((folder / "metrics.jsonl").read_text()) for folder in folders]
+        means[found["name"]] = np.mean([line["val_accuracy"] for line in lines])
+        assert found["validation"] == pytest.approx(means[found["name"]])
+    kept = max(means, key=means.get)
+    assert table["kept"] == kept
+    written = PolicySchedule.load(tmp_path)
+    assert written.settings["kept_of"] == pytest.approx(means)
+    if kept != "none":
+        trained = PolicySchedule.load(tmp_path / kept / "seed-0")
+        assert (written.space, written.p_o.tolist()) == (trained.space, trained.p_o.tolist())
+    assert f"is best on the validation images ({100 * means[kept]:.2f}" in capsys.readouterr().out
+    page = Page((tmp_path / "comparison.html").read_text("utf-8"))
+    assert "is best on the validation images" in page.words()
+
+
+def test_a_training_without_a_policy_is_kept_as_one_that_augments_nothing(whole, tmp_path):
+    settings = compare_preset().replace(image_size=16)
+    none = tmp_path / "none"
+    none.mkdir()
+    keep_policy(settings, none, {"none": 0.9, "uniform": 0.8}, tmp_path)
+    kept = PolicySchedule.load(tmp_path)
+    assert kept.p_tp.tolist() == [0.0]
+    assert kept.settings == {
+        "image_size": 16,
+        "baseline": "none",
+        "kept_of": {"none": 0.9, "uniform": 0.8},
+    }
+
+
+def test_the_kept_policy_trains_at_another_size(tmp_path):
+    """A baseline's shifts are pixels, too: the file says at which size."""
+    result = compare(
+        "trivialaugment,trivialaugment-wide",
+        seeds=1,
+        out=tmp_path,
+        val_share=0.4,
+        quiet=True,
+        **FEW,
+    )
+    kept = PolicySchedule.load(tmp_path)
+    assert result.kept in ("trivialaugment", "trivialaugment-wide")
+    assert kept.scaled(32).space.scale.translate == 2 * kept.space.scale.translate

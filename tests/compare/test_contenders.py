@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ddas_gpu.compare.contenders import Contender, contenders
+from ddas_gpu.compare.contenders import WITHOUT_SEARCH, Contender, contenders
 from ddas_gpu.compare.settings import PEERS, compare_preset
+from ddas_gpu.train.policies import open_policy
+from ddas_gpu.train.settings import preset
 
 
 def named(subject: str, *peers: str) -> dict[str, str]:
@@ -60,3 +62,10 @@ def test_ablations_are_for_the_policy_in_question():
     static = {name: training.policy.static for name, training in by_name.items()}
     assert static == {"none": None, "uniform": "last", "trivialaugment": None, "searched": "last"}
     assert {training.run.seed for training in by_name.values()} == {7}
+
+
+def test_free_stands_for_what_needs_no_search():
+    found = contenders("none", ["free"])
+    assert [one.name for one in found] == list(WITHOUT_SEARCH)
+    schedules = [open_policy(preset().replace(policy=one.policy)) for one in found]
+    assert schedules[0] is None and all(schedule is not None for schedule in schedules[1:])

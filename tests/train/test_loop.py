@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
-from commands import Killed, die
+from commands import Killed, die, write_classes
 from layouts import write_cifar, write_images, write_svhn
-from train_commands import at_step, train
+from small_coco import write_coco
+from train_commands import at_step, train, write_both_sets
 
 from ddas_gpu.models import build
 from ddas_gpu.search.algorithm import Diverged
@@ -146,6 +147,35 @@ def test_validation_images_are_held_back_and_choose_the_epoch():
     assert training.best["epoch"] == best
     assert training.best["accuracy"] == lines[best]["test_accuracy"]
     assert training.last["epoch"] == 2
+
+
+def test_images_of_another_folder_choose_the_epoch(tmp_path):
+    root, other = write_both_sets(tmp_path / "here"), write_classes(tmp_path / "there", count=4)
+    small = {"image_size": 16, "model": "small", "epochs": 1, "batch_size": 4}
+    settings = preset("folder").replace(root=root, val_root=other, **small)
+    training = make(settings)
+    assert len(training.train) == len(make(settings.replace(val_root=None)).train)
+    assert all(str(other) in str(file) for file in training.validated.files)
+    assert f"8 to validate on of {other}" in training.task.overview()[1]
+    while not training.finished:
+        training.step()
+    line = training.finish_epoch()
+    assert {"test_accuracy", "val_accuracy"} <= line.keys() and training.best["epoch"] == 0
+
+
+def test_a_detector_is_validated_on_all_images_of_another_folder(tmp_path):
+    """Images without boxes, too: what is found in them by mistake must count."""
+    here, there = write_coco(tmp_path / "here"), write_coco(tmp_path / "there", train=4)
+    small = {"image_size": 64, "batch_size": 2, "drop_empty": True, "model": "retinanet-r18"}
+    training = make(preset("coco").replace(root=here, val_root=there, backbone=None, **small))
+    assert len(training.validated) == 4
+
+
+def test_validation_images_come_from_one_place(tmp_path):
+    with pytest.raises(ValueError, match="--val-root and --val-share both name"):
+        tiny(val_root=tmp_path, val_share=0.1).check()
+    with pytest.raises(ValueError, match="the digits are part of ddas_gpu"):
+        make(tiny(val_root=tmp_path))
 
 
 def last_loss(training: Training) -> float:
