@@ -48,17 +48,18 @@ class FoldedGradients:
                 outputs = functional_call(versions.model, {**leaves, **buffers}, (images,))
             parts = zip(group, split(outputs, len(group)), strict=True)
             losses = [versions.loss_of(version, part) for version, part in parts]
-            del outputs, parts
+            calls, norm_rows = mode.calls, mode.norm_rows
+            del outputs, parts, mode  # activations live no longer than the graph and the calls
         scales = [torch.full_like(loss, factors[v]) for v, loss in zip(group, losses, strict=True)]
         unexpected = [*leaves.values(), *versions.parameters.values()]
-        calls, edges = mode.calls, [call.edge for call in mode.calls]
+        edges = [call.edge for call in calls]
         cotangents = torch.autograd.grad(losses, edges + unexpected, scales, allow_unused=True)
         if any(gradient is not None for gradient in cotangents[len(edges) :]):
             raise CannotFold("a parameter is used in ways that no layer rule describes")
         for call, b in zip(calls, cotangents, strict=False):
             call.b, call.edge = b, None  # an edge keeps its graph alive
         calls = [call for call in calls if call.b is not None]
-        self._keep_rows(group, calls, mode.norm_rows, leaves)
+        self._keep_rows(group, calls, norm_rows, leaves)
         pairs = set(plan.pairs)
         self._groups.append((group, [call for call in calls if call.parameter in pairs]))
         return [loss.detach() for loss in losses]

@@ -14,11 +14,13 @@ import torch
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from ddas_gpu.gradients.layer_rules import CapturedCall, take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
 
+_RELU_IN_PLACE = {torch.relu_, torch.Tensor.relu_}
+_RELU = {F.relu, torch.relu, torch.Tensor.relu} | _RELU_IN_PLACE
 # Two ways of rounding; what mixes the images of two versions differs by far more.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
@@ -48,11 +50,19 @@ class FoldedPass(TorchFunctionMode):
         self._count = count
         self.calls: list[FoldedCall] = []
         self.norm_rows: Tensors = {}  # after the backward pass: (count, channels)
+        self._unused: dict[int, torch.Tensor] = {}  # outputs of batch norm
+        self._overwritten: dict[int, torch.Tensor] = {}  # by ReLU
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        tensors = {id(leaf) for leaf in tree_leaves((args, kwargs))}
+        if not tensors.isdisjoint(self._overwritten):
+            raise CannotFold("an output of batch norm is used beside its ReLU")
+        normed = [self._unused.pop(key) for key in tensors & self._unused.keys()]
+        if normed and function in _RELU and normed[0].requires_grad is torch.is_grad_enabled():
+            return self._relu(function, normed[0], *args[1:], **kwargs)
         if function is F.batch_norm:
             return self._batch_norm(*args, **kwargs)
         parts = take_apart(function, args, kwargs) if torch.is_grad_enabled() else None
@@ -89,7 +99,28 @@ class FoldedPass(TorchFunctionMode):
             return F.batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
         tensors = (input, weight, bias, running_mean, running_var)
         how = (training, momentum, eps, self._count)
-        return _VersionsBatchNorm.apply(*tensors, how, names, self.norm_rows)
+        output = _VersionsBatchNorm.apply(*tensors, how, names, self.norm_rows)
+        self._unused[id(output)] = output
+        return output
+
+    def _relu(
+        self, function: Any, normed: torch.Tensor, inplace: bool = False, **_: Any
+    ) -> torch.Tensor:
+        """ReLU of an output of batch norm that nothing else uses: written over it.
+
+        The backward pass of the batch norm takes that of the ReLU along, version by version, while
+        the numbers are in the cache. `folds` finds out if the output has a use that is not seen.
+        """
+        with torch.no_grad():
+            torch.relu_(normed)
+        output = normed
+        if not inplace and function not in _RELU_IN_PLACE:
+            self._overwritten[id(normed)] = normed
+            output = torch.ops.aten._unsafe_view(normed, normed.shape)
+        if normed.grad_fn is not None:
+            node: Any = normed.grad_fn
+            node.rectified = output.detach(), output._version
+        return output
 
 
 class _VersionsBatchNorm(torch.autograd.Function):
@@ -122,6 +153,7 @@ class _VersionsBatchNorm(torch.autograd.Function):
             )
         ctx.save_for_backward(x, weight, mean, variance, means, deviations)
         ctx.how, ctx.names, ctx.rows = (training, eps, count), names, rows
+        ctx.rectified = None  # or the output of the ReLU that follows, and its version
         return output
 
     @staticmethod
@@ -131,9 +163,14 @@ class _VersionsBatchNorm(torch.autograd.Function):
         if training:
             mean = variance = None
         mask = [ctx.needs_input_grad[0], *(name is not None for name in ctx.names)]
-        parts = zip(cotangent.chunk(count), x.chunk(count), strict=True)
-        by_version = [
-            torch.ops.aten.native_batch_norm_backward(
+        rectified, ctx.rectified = _unchanged(ctx.rectified), None
+        to_input, affine = torch.empty_like(x), []
+        parts = zip(*(t.chunk(count) for t in (cotangent, x, to_input)), strict=True)
+        for version, (b, part, result) in enumerate(parts):
+            if rectified is not None:
+                output = rectified.chunk(count)[version]
+                b = torch.ops.aten.threshold_backward.grad_input(b, output, 0, grad_input=result)
+            gradient, *of_version = torch.ops.aten.native_batch_norm_backward(
                 b,
                 part,
                 weight,
@@ -145,14 +182,24 @@ class _VersionsBatchNorm(torch.autograd.Function):
                 eps,
                 mask,
             )
-            for version, (b, part) in enumerate(parts)
-        ]
-        to_input, *affine = zip(*by_version, strict=True)
-        for name, gradients in zip(ctx.names, affine, strict=True):
+            affine.append(of_version)
+            if mask[0]:
+                # The operator has no variant that writes to a given tensor without a copy.
+                result.copy_(gradient)
+        for name, gradients in zip(ctx.names, zip(*affine, strict=True), strict=True):
             if name is not None:
                 rows = torch.stack(gradients)
                 ctx.rows[name] = ctx.rows[name] + rows if name in ctx.rows else rows
-        return (torch.cat(to_input) if mask[0] else None, *[None] * 7)
+        return (to_input if mask[0] else None, *[None] * 7)
+
+
+def _unchanged(rectified: tuple[torch.Tensor, int] | None) -> torch.Tensor | None:
+    if rectified is None:
+        return None
+    output, written = rectified
+    if output._version != written:
+        raise CannotFold("an output of ReLU was changed in place")
+    return output
 
 
 def split(outputs: Any, count: int) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.gradients.versions import Versions
 
 
@@ -182,6 +183,95 @@ class PartlyUnused(nn.Module):
     def forward(self, x):
         self.unused(x)
         return self.used(x)
+
+
+class Rectified(nn.Module):
+    """Batch norm and ReLU; `after` makes the features of what they return."""
+
+    def __init__(self, after, relu=F.relu):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.second, self.classifier = nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
+        self.after, self.relu = after, relu
+
+    def forward(self, x):
+        normed = self.norm(self.conv(x))
+        features = self.after(self, normed, self.relu(normed))
+        return self.classifier(features.mean((2, 3)))
+
+
+def once(model, normed, rectified):
+    return model.second(rectified)
+
+
+def branching(model, normed, rectified):
+    return model.second(rectified) * rectified
+
+
+def beside(model, normed, rectified):
+    return model.second(rectified) + 0.5 * normed
+
+
+def twice(model, normed, rectified):
+    return model.second(rectified) + normed.relu()
+
+
+RECTIFIED = {
+    "once": (lambda: Rectified(once), True),
+    "in place": (lambda: Rectified(once, nn.ReLU(inplace=True)), True),
+    "by name": (lambda: Rectified(once, lambda x: F.relu(x, inplace=True)), True),
+    "keyword": (lambda: Rectified(once, lambda x: F.relu(input=x)), True),
+    "without a gradient": (lambda: Rectified(beside, torch.no_grad()(torch.relu_)), True),
+    "method": (lambda: Rectified(once, torch.Tensor.relu), True),
+    "method, in place": (lambda: Rectified(once, torch.Tensor.relu_), True),
+    "output used twice": (lambda: Rectified(branching), True),
+    "of a changed tensor": (lambda: Rectified(once, lambda x: F.relu(x.mul_(1.5).add_(0.1))), True),
+    "leaky": (lambda: Rectified(once, F.leaky_relu), True),
+    "input used too": (lambda: Rectified(beside), False),
+    "input used too, in place": (lambda: Rectified(beside, nn.ReLU(inplace=True)), True),
+    "twice": (lambda: Rectified(twice), False),
+}
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("case", RECTIFIED)
+def test_relu_after_batch_norm(case, channels_last):
+    torch.manual_seed(0)
+    make, together = RECTIFIED[case]
+    made = make_case(make())
+    if channels_last:
+        made.model.to(memory_format=torch.channels_last)
+    versions = Versions(made.model, made.loss_fn, made.images, made.targets)
+    assert can_fold(versions) is together
+    check("folded", made)
+
+
+def test_an_output_of_batch_norm_that_is_returned_is_not_overwritten():
+    class Both(Rectified):
+        def forward(self, x):
+            normed = self.norm(self.conv(x))
+            return self.classifier(F.relu(normed).mean((2, 3))), normed
+
+    def loss(outputs, labels):
+        return F.cross_entropy(outputs[0], labels) + outputs[1].square().mean()
+
+    torch.manual_seed(0)
+    case = make_case(Both(once), loss_fn=loss)
+    versions = Versions(case.model, case.loss_fn, case.images, case.targets)
+    assert not can_fold(versions)
+    check("folded", case)
+
+
+def test_an_output_of_relu_changed_in_place_is_the_error_that_it_is_without_us():
+    def changed(model, normed, rectified):
+        return model.second(rectified.add_(1))
+
+    torch.manual_seed(0)
+    case = make_case(Rectified(changed))
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        PolicyGradients(
+            case.model, case.loss_fn, case.images, case.targets, case.weights, method="fast"
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
