@@ -4,9 +4,10 @@
     python benchmarks/online_agreement.py runs/online.jsonl --table
 
 The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
-digits, network and validation images. Rank correlations (Spearman's ρ) of the final p_o between all
-pairs of runs, and of the mean p_o of each op over its levels. A finished run is a line of the file:
-started again, the script does what is missing.
+digits, network and validation images; with --warmup they begin on clean images. Rank correlations
+(Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
+images, and of the mean p_o of each op over its levels. A finished run is a line of the file: started
+again, the script does what is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import itertools
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,11 @@ def offline(domain: str, seed: int) -> Line:
     return {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.steps, "training steps": 0}
 
 
-def online(domain: str, seed: int, epochs: int) -> Line:
-    """Train with `OnlineSearch`, its defaults but the number of steps."""
+def online(domain: str, seed: int, epochs: int, warmup: float = 0.0) -> Line:
+    """Train with `OnlineSearch`, its defaults but the number of steps.
+
+    warmup: share of the epochs on clean images, without a search, as the preset begins.
+    """
     train, validation = task_of(domain, seed).search_sets()
     statistics = channel_statistics(train.images)
 
@@ -70,14 +75,17 @@ def online(domain: str, seed: int, epochs: int) -> Line:
         model, F.cross_entropy, held_out, SPACE, prepare=prepare, steps=steps, seed=seed
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
-    for _ in range(epochs):
+    for epoch in range(epochs):
+        searching = epoch >= warmup * epochs
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue
-            search.step(pixels[chosen], labels[chosen])
+            images = pixels[chosen]
+            if searching:
+                search.step(images, labels[chosen])
+                images = search.augment(images)
             sgd.zero_grad()
-            inputs = prepare(search.augment(pixels[chosen]))
-            F.cross_entropy(model(inputs), labels[chosen]).backward()
+            F.cross_entropy(model(prepare(images)), labels[chosen]).backward()
             sgd.step()
             cosine.step()
         search.end_epoch()
@@ -91,6 +99,11 @@ def by_op(p_o: np.ndarray, space: SearchSpace = SPACE) -> np.ndarray:
     """Return the mean p_o of each op over its levels."""
     names = np.array([candidate.op for candidate in space])
     return np.array([p_o[names == op].mean() for op in dict.fromkeys(names)])
+
+
+def of_other_seeds(pairs: Iterable[tuple[Line, Line]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return p_o of the pairs whose seeds differ: runs with one seed share their images."""
+    return [(np.array(a["p_o"]), np.array(b["p_o"])) for a, b in pairs if a["seed"] != b["seed"]]
 
 
 def agreement(pairs: list[tuple[np.ndarray, np.ndarray]]) -> str:
@@ -111,9 +124,9 @@ def table(lines: list[Line]) -> str:
             [x for x in lines if x["domain"] == domain and x["training steps"] == count]
             for count in (0, steps)
         ]
-        off, on = ([np.array(x["p_o"]) for x in kind] for kind in both)
-        pairs = [list(itertools.combinations(kind, 2)) for kind in (off, on)]
-        cells = [agreement(p) for p in (*pairs, list(itertools.product(on, off)))]
+        off, on = both
+        pairs = [itertools.combinations(off, 2), itertools.combinations(on, 2)]
+        cells = [agreement(of_other_seeds(p)) for p in (*pairs, itertools.product(on, off))]
         p_tp = [f"{np.mean([x['p_tp'] for x in kind]):.2f}" for kind in both]
         rows.append([domain, f"{steps:,}", *cells, *p_tp])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -125,6 +138,7 @@ def main() -> None:
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[30, 31, 32])
     parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
+    parser.add_argument("--warmup", type=float, default=0.0, help="share of epochs on clean images")
     parser.add_argument("--table", action="store_true", help="only print the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -135,7 +149,7 @@ def main() -> None:
         if (domain, seed, epochs) in done:
             continue
         start = time.process_time()
-        found = online(domain, seed, epochs) if epochs else offline(domain, seed)
+        found = online(domain, seed, epochs, options.warmup) if epochs else offline(domain, seed)
         seconds = round(time.process_time() - start, 1)
         line = {"domain": domain, "seed": seed, "epochs": epochs, "seconds": seconds, **found}
         lines.append(line)

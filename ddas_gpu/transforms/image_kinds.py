@@ -83,7 +83,11 @@ def corners_of(boxes: Any) -> np.ndarray:
     form = _format(boxes)
     if isinstance(boxes, torch.Tensor):
         boxes = boxes.detach().as_subclass(torch.Tensor).cpu().numpy()
-    rows = np.array(boxes, np.float64).reshape(-1, 4)
+    rows = np.array(boxes, np.float64)
+    if rows.size == 0:
+        rows = rows.reshape(0, 4)
+    if rows.ndim != 2 or rows.shape[1] != 4:
+        raise ValueError(f"boxes have the shape (n, 4), not {rows.shape}")
     first, second = rows[:, :2], rows[:, 2:]
     if form == "XYXY":
         return rows
