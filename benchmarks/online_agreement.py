@@ -6,8 +6,8 @@
 The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
 digits, network and validation images; with --warmup they begin on clean images. Rank correlations
 (Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
-images, and of the mean p_o of each op over its levels. A finished run is a line of the file: started
-again, the script does what is missing.
+images, and of the mean p_o of each op over its levels. A finished run is a line of the file:
+started again, the script does what is missing. Use one file per --warmup.
 """
 
 from __future__ import annotations

@@ -12,7 +12,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import ddas_gpu
-from ddas_gpu import PolicySchedule, PolicyTransform, SearchSpace, augment, streams
+from ddas_gpu import (
+    BoxPolicyTransform,
+    PolicySchedule,
+    PolicyTransform,
+    SearchSpace,
+    augment,
+    streams,
+)
 
 SPACE = SearchSpace.preset("cifar")
 SCHEDULE = PolicySchedule(
@@ -213,3 +220,11 @@ def test_shifts_follow_the_size_of_the_image():
     for side in (20, 50):
         image = np.full((side, side + 3, 3), 255, np.uint8)
         assert (transform(image) == 0).all((1, 2)).sum() == side // 10
+
+
+def test_boxes_of_another_shape_are_refused():
+    """(4, n) has as many numbers as (n, 4): it must not be taken for it."""
+    transform = BoxPolicyTransform(SCHEDULE, 10)
+    with pytest.raises(ValueError, match=r"\(n, 4\), not \(4, 2\)"):
+        transform(np.zeros((16, 16, 3), np.uint8), np.ones((4, 2)), [1, 2])
+    assert transform(np.zeros((16, 16, 3), np.uint8), [], [])[1:] == ([], [])
