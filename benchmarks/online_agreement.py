@@ -4,10 +4,11 @@
     python benchmarks/online_agreement.py runs/online.jsonl --table
 
 The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
-digits, network and validation images; with --warmup they begin on clean images. Rank correlations
-(Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
-images, and of the mean p_o of each op over its levels. A finished run is a line of the file:
-started again, the script does what is missing. Use one file per --warmup.
+digits, network and validation images; with --warmup they begin on clean images, and with --searches
+they search only so often after that. Rank correlations (Spearman's ρ) of the final p_o between all
+pairs of runs with different seeds, which have different images, and of the mean p_o of each op over
+its levels. A finished run is a line of the file: started again, the script does what is missing.
+Use one file per setting.
 """
 
 from __future__ import annotations
@@ -54,10 +55,13 @@ def offline(domain: str, seed: int) -> Line:
     return {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.steps, "training steps": 0}
 
 
-def online(domain: str, seed: int, epochs: int, warmup: float = 0.0) -> Line:
-    """Train with `OnlineSearch`, its defaults but the number of steps.
+def online(
+    domain: str, seed: int, epochs: int, warmup: int = 0, every: int = 64, searches: int = 0
+) -> Line:
+    """Train with `OnlineSearch`, otherwise its defaults.
 
-    warmup: share of the epochs on clean images, without a search, as the preset begins.
+    warmup: steps on clean images, without a search, as the preset begins; searches: the most there
+    are, 0 for no limit.
     """
     train, validation = task_of(domain, seed).search_sets()
     statistics = channel_statistics(train.images)
@@ -71,21 +75,19 @@ def online(domain: str, seed: int, epochs: int, warmup: float = 0.0) -> Line:
     sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
     held_out = (validation.images, validation.labels)
+    how = {"warmup": warmup, "every": every, "searches": searches or None}
     search = OnlineSearch(
-        model, F.cross_entropy, held_out, SPACE, prepare=prepare, steps=steps, seed=seed
+        *(model, F.cross_entropy, held_out, SPACE), prepare=prepare, steps=steps, seed=seed, **how
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
-    for epoch in range(epochs):
-        searching = epoch >= warmup * epochs
+    for _ in range(epochs):
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue
-            images = pixels[chosen]
-            if searching:
-                search.step(images, labels[chosen])
-                images = search.augment(images)
+            search.step(pixels[chosen], labels[chosen])
             sgd.zero_grad()
-            F.cross_entropy(model(prepare(images)), labels[chosen]).backward()
+            inputs = prepare(search.augment(pixels[chosen]))
+            F.cross_entropy(model(inputs), labels[chosen]).backward()
             sgd.step()
             cosine.step()
         search.end_epoch()
@@ -107,6 +109,8 @@ def of_other_seeds(pairs: Iterable[tuple[Line, Line]]) -> list[tuple[np.ndarray,
 
 
 def agreement(pairs: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    if not pairs:
+        return "–"
     candidates = [spearmanr(a, b).statistic for a, b in pairs]
     ops = [spearmanr(by_op(a), by_op(b)).statistic for a, b in pairs]
     low, high = min(candidates), max(candidates)
@@ -138,7 +142,9 @@ def main() -> None:
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[30, 31, 32])
     parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
-    parser.add_argument("--warmup", type=float, default=0.0, help="share of epochs on clean images")
+    parser.add_argument("--warmup", type=int, default=0, help="first steps, on clean images")
+    parser.add_argument("--every", type=int, default=64, help="steps from a search to the next")
+    parser.add_argument("--searches", type=int, default=0, help="then no more; 0 for no limit")
     parser.add_argument("--table", action="store_true", help="only print the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -149,7 +155,8 @@ def main() -> None:
         if (domain, seed, epochs) in done:
             continue
         start = time.process_time()
-        found = online(domain, seed, epochs, options.warmup) if epochs else offline(domain, seed)
+        how = (options.warmup, options.every, options.searches)
+        found = online(domain, seed, epochs, *how) if epochs else offline(domain, seed)
         seconds = round(time.process_time() - start, 1)
         line = {"domain": domain, "seed": seed, "epochs": epochs, "seconds": seconds, **found}
         lines.append(line)

@@ -77,6 +77,9 @@ class OnlineSearch:
     every: by default so rare that it costs less than 10 % of the time even of small networks.
     prepare: what turns a uint8 batch, in the layout of your batches, into the network's inputs; by
         default floats in [0, 1].
+    warmup: steps at the start without a search, on images as they are.
+    searches: search no more often than this, in the first steps after the warm-up; the policy then
+        stays. By default the search goes on to the end.
     steps: how many steps your training has; the rates of α follow from it, unless they are given.
     val_memory: decay of the running mean of the validation gradient.
     """
@@ -94,6 +97,8 @@ class OnlineSearch:
         val_batch_size: int = 128,
         prepare: Callable[[torch.Tensor], torch.Tensor] = to_unit_interval,
         apply_probability: float = 0.35,
+        warmup: int = 0,
+        searches: int | None = None,
         steps: int = STEPS,
         lr_ops: float | None = None,
         lr_apply: float | None = None,
@@ -107,6 +112,8 @@ class OnlineSearch:
             ("policies", policies, 2),
             ("batch_size", batch_size, 1),
             ("val_batch_size", val_batch_size, 1),
+            ("warmup", warmup, 0),
+            ("searches", 1 if searches is None else searches, 1),
             ("steps", steps, 1),
         ):
             if value < least:
@@ -118,7 +125,7 @@ class OnlineSearch:
         self.prepare, self.seed = prepare, seed
         self.task = loss if isinstance(loss, SearchTask) else LossOnly(loss)
         self.every, self.policies, self.batch_size = every, policies, batch_size
-        self.val_memory = val_memory
+        self.warmup, self.val_memory = warmup, val_memory
         examples = open_examples(validation, columns, seed)
         size = one_size(examples)
         if size is None:
@@ -126,12 +133,14 @@ class OnlineSearch:
         self._validation = examples.in_memory(workers, size)
         self._val_batch_size = min(val_batch_size, len(self._validation))
         self.space = sized_space(space, min(size)) if isinstance(space, str) else space
-        searches = max(1, steps // every)
+        there_are = max(1, (steps - warmup) // every)
+        self.planned = there_are if searches is None else min(searches, there_are)
+        self.stops = searches is not None
         self.parameters = AugmentationParameters(
             len(self.space),
             apply_probability,
-            lr_ops=apply_rate(lr_ops, searches),
-            lr_apply=apply_rate(lr_apply, searches),
+            lr_ops=apply_rate(lr_ops, self.planned),
+            lr_apply=apply_rate(lr_apply, self.planned),
             betas=(0.9, 0.999),
             relative=True,
         )
@@ -145,7 +154,9 @@ class OnlineSearch:
     def step(self, images: torch.Tensor, targets: Any) -> None:
         """Learn from a batch. Call it once per step of your optimizer, before the forward pass."""
         self._finish()
-        if self.steps % self.every == 0:
+        searching = not self.stops or self.searches < self.planned
+        after = self.steps - self.warmup
+        if searching and after >= 0 and after % self.every == 0:
             self._begin(images, targets)
         self.steps += 1
 
@@ -153,9 +164,12 @@ class OnlineSearch:
     def augment(self, images: torch.Tensor, targets: Any = None) -> Any:
         """Return a uint8 batch under the present policy, every image with its own draws.
 
-        With targets, return both: a `SearchTask` moves its targets with the pixels.
+        With targets, return both: a `SearchTask` moves its targets with the pixels. In the warm-up
+        they stay as they are.
         """
         pixels = self._as_pixels(images)
+        if self.steps <= self.warmup and self.warmup:
+            return images if targets is None else (images, targets)
         samples = np.arange(len(pixels))
         if self._present is None:
             self._present = self._schedule([self._now()])
@@ -184,7 +198,7 @@ class OnlineSearch:
 
     def _schedule(self, rows: list[tuple[float, np.ndarray]]) -> PolicySchedule:
         p_tp, p_o = zip(*rows, strict=True)
-        names = ("every", "policies", "batch_size", "seed")
+        names = ("every", "policies", "batch_size", "warmup", "searches", "seed")
         settings = {
             "data": self._validation.name,
             "model": f"{type(self.model).__module__}.{type(self.model).__qualname__}",

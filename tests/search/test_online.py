@@ -267,12 +267,41 @@ def test_layouts_and_the_policy():
     assert not torch.equal(online.augment(IMAGES[:20]), augmented)  # drawn anew in each step
 
 
+def test_a_warm_up_and_a_number_of_searches():
+    """Images stay as they are in the warm-up; after the last search the policy stays."""
+    how: dict[str, Any] = {"warmup": 3, "searches": 2, "apply_probability": 0.9}
+    online = make(network(), every=2, **how)
+    same, searched, policies = [], [], []
+    for _ in range(10):
+        online.step(IMAGES[:32], LABELS[:32])
+        same.append(torch.equal(online.augment(IMAGES[:32]), IMAGES[:32]))
+        searched.append(online.searches)
+        policies.append(online.policy.p_o[-1])  # finishes a search that was begun
+    assert same == [True] * 3 + [False] * 7
+    assert searched == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert np.array_equal(policies[5], policies[9])
+    assert not np.array_equal(policies[4], policies[5])
+    given = online.policy.settings["online"]
+    assert given["warmup"] == 3 and given["searches"] == 2 and given["steps"] == 10
+    # The rates follow from the searches that there will be, not from the steps.
+    few, short = make(network(), every=2, **how), make(network(), every=2, steps=4)
+    rates = [x.parameters.adam_o.param_groups[0]["lr"] for x in (few, short)]
+    assert rates[0] == rates[1]
+
+
+def test_targets_stay_too_in_the_warm_up():
+    images, labels = make(network(), warmup=1).augment(IMAGES[:8], LABELS[:8])
+    assert torch.equal(images, IMAGES[:8]) and torch.equal(labels, LABELS[:8])
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda: make(network(), every=0), "every must be at least 1"),
         (lambda: make(network(), policies=1), "policies must be at least 2"),
         (lambda: make(network(), steps=0), "steps must be at least 1"),
+        (lambda: make(network(), warmup=-1), "warmup must be at least 0"),
+        (lambda: make(network(), searches=0), "searches must be at least 1"),
         (lambda: make(network(), space="cifr"), "unknown space 'cifr'"),
         (lambda: make(network()).augment(IMAGES.float()), "uint8 batch"),
     ],
