@@ -84,10 +84,9 @@ def choose(
 
     if method == "auto":
         method = "fast" if fits(plans["fast"]) else "lean"
-    if method == "fast":
-        together = range(min(folding, kept + 1), 1, -1)
-        groups = [_folded(survey, kept, plans["fast"], versions) for versions in together]
-        plans["fast"] = next((plan for plan in groups if fits(plan)), plans["fast"])
+    together = range(min(folding, kept + 1), 1, -1)
+    groups = [_folded(survey, kept, plans["fast"], versions) for versions in together]
+    plans["fast"] = next((plan for plan in groups if fits(plan)), plans["fast"])
     others = {way: plan.peak for way, plan in plans.items() if way != method}
     return replace(plans[method], others=others)
 

@@ -153,19 +153,19 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
     capture = not is_compiled(model)
     found = survey(versions)
     joining = weighting.plain and versions.autocast_dtype is None
-    foldable = method in ("auto", "fast") and capture and joining
-    folding = _versions_together(versions, found) if foldable else 1
+    check = method in ("auto", "fast")  # the others only say what the fast way would take
+    folding = _versions_together(versions, found, check) if capture and joining else 1
     key = (len(weighting.kept), method, memory, capture, joining, folding)
     if key not in found.plans:
         found.plans[key] = choose(found, *key)
     return found.plans[key]
 
 
-def _versions_together(versions: Versions, found: Survey) -> int:
-    """How many versions pass together, if the model allows it."""
+def _versions_together(versions: Versions, found: Survey, check: bool) -> int:
+    """How many versions pass together, if the model allows it, or without a check may allow it."""
     most = int(_TOGETHER.get(versions.images.device.type, 0) // max(1, found.tape))
     if min(most, versions.count) < 2 or found.unfoldable or found.folds is False:
         return 1
-    if found.folds is None:
+    if found.folds is None and check:
         found.folds = found.straight and folds(versions)
-    return most if found.folds else 1
+    return most if found.folds or (found.folds is None and found.straight) else 1

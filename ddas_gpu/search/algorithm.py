@@ -260,11 +260,15 @@ class Search:
         return learning_rate(self.settings.training, step, *steps)
 
     def require_finite(self, what: str, *values: float) -> None:
-        if not all(math.isfinite(value) for value in values):
-            raise Diverged(
-                f"the {what} is no longer a finite number in step {self.steps} of "
-                f"{self.total_steps}: try a smaller --lr than {self.settings.training.lr:g}"
-            )
+        if all(math.isfinite(value) for value in values):
+            return
+        advice = f"try a smaller --lr than {self.settings.training.lr:g}"
+        if self.learner.mixed and self.learner.half is torch.float16:
+            advice += ", or --amp bf16 or off: float16 ends at 65,504"
+        raise Diverged(
+            f"the {what} is no longer a finite number in step {self.steps} of {self.total_steps}: "
+            f"{advice}"
+        )
 
     def fingerprints(self) -> list[int]:
         """Return checksums of the training and the validation images."""

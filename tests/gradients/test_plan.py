@@ -49,6 +49,14 @@ def test_auto_takes_the_fastest_that_fits(model):
     assert plan(model, memory=1).method == "lean"
 
 
+def test_every_method_says_the_same_of_the_others(model):
+    """Also those that do not try whether versions can pass together."""
+    plans = {method: plan(model, method=method) for method in ("lean", "reference", "fast")}
+    assert plans["fast"].folded > 1
+    for ours, other in itertools.permutations(plans, 2):
+        assert plans[ours].others[other] == plans[other].peak
+
+
 def test_a_method_that_was_asked_for_is_taken_whatever_it_takes(model):
     for method in ("fast", "lean", "reference"):
         assert plan(model, method=method, memory=1).method == method

@@ -246,6 +246,14 @@ def test_a_loss_that_is_no_number_stops_before_alpha_is_touched(where):
     np.testing.assert_array_equal(search.parameters.op_probabilities, before)
 
 
+def test_with_float16_the_error_says_that_it_ends_early():
+    search = make(amp="fp16")
+    with torch.no_grad():
+        search.model.classifier.weight[0, 0] = math.inf
+    with pytest.raises(Diverged, match=r"--amp bf16 or off: float16 ends at 65,504"):
+        search.step()
+
+
 def test_learning_rates():
     cosine = make(epochs=5, lr=0.1)
     rates = [cosine.learning_rate(step) for step in range(10)]
