@@ -2,12 +2,14 @@
 
     python benchmarks/online_agreement.py runs/online.jsonl
     python benchmarks/online_agreement.py runs/online.jsonl --table
+    python benchmarks/online_agreement.py runs/early.jsonl --warmup 160 --every 2 --searches 300
 
 The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
 digits, network and validation images; with --warmup they begin on clean images, and with --searches
-they search only so often after that. Rank correlations (Spearman's ρ) of the final p_o between all
-pairs of runs with different seeds, which have different images, and of the mean p_o of each op over
-its levels. A finished run is a line of the file: started again, the script does what is missing.
+they search only so often after that, and end there, because the policy stays. Rank correlations
+(Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
+images, and of the mean p_o of each op over its levels. ± is the standard error by the jackknife
+over seeds. A finished run is a line of the file: started again, the script does what is missing.
 Use one file per setting.
 """
 
@@ -17,7 +19,8 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ from ddas_gpu.space import SearchSpace
 BATCH_SIZE = 64
 SPACE = preset("digits").search_space()
 Line = dict[str, Any]
+Lines = list[Line]
 
 
 def task_of(domain: str, seed: int) -> OtherDomain:
@@ -61,7 +65,7 @@ def online(
     """Train with `OnlineSearch`, otherwise its defaults.
 
     warmup: steps on clean images, without a search, as the preset begins; searches: the most there
-    are, 0 for no limit.
+    are, after which the policy stays and the training is cut; 0 for no limit.
     """
     train, validation = task_of(domain, seed).search_sets()
     statistics = channel_statistics(train.images)
@@ -80,7 +84,7 @@ def online(
         *(model, F.cross_entropy, held_out, SPACE), prepare=prepare, steps=steps, seed=seed, **how
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
-    for _ in range(epochs):
+    while search.steps < steps and not (searches and search.searches == searches):
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue
@@ -91,10 +95,9 @@ def online(
             sgd.step()
             cosine.step()
         search.end_epoch()
-    (p_tp, p_o), by_epoch = search.history[-1], [row.tolist() for _, row in search.history]
-    parts = {f"p_o after {part}/4": by_epoch[part * epochs // 4 - 1] for part in (1, 2, 3)}
+    p_tp, p_o = search.history[-1]
     line = {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.searches}
-    return {**line, "training steps": steps, **parts}
+    return {**line, "training steps": steps}
 
 
 def by_op(p_o: np.ndarray, space: SearchSpace = SPACE) -> np.ndarray:
@@ -103,36 +106,61 @@ def by_op(p_o: np.ndarray, space: SearchSpace = SPACE) -> np.ndarray:
     return np.array([p_o[names == op].mean() for op in dict.fromkeys(names)])
 
 
-def of_other_seeds(pairs: Iterable[tuple[Line, Line]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return p_o of the pairs whose seeds differ: runs with one seed share their images."""
-    return [(np.array(a["p_o"]), np.array(b["p_o"])) for a, b in pairs if a["seed"] != b["seed"]]
+def agreement(one: list[Line], other: list[Line], ops: bool = False) -> float:
+    """Return the mean ρ of p_o over pairs whose seeds differ: runs with one seed share images."""
+    values = {id(x): by_op(np.array(x["p_o"])) if ops else np.array(x["p_o"]) for x in one + other}
+    pairs = [(a, b) for a, b in itertools.product(one, other) if a["seed"] != b["seed"]]
+    return float(np.mean([spearmanr(values[id(a)], values[id(b)]).statistic for a, b in pairs]))
 
 
-def agreement(pairs: list[tuple[np.ndarray, np.ndarray]]) -> str:
-    if not pairs:
-        return "–"
-    candidates = [spearmanr(a, b).statistic for a, b in pairs]
-    ops = [spearmanr(by_op(a), by_op(b)).statistic for a, b in pairs]
-    low, high = min(candidates), max(candidates)
-    return f"{np.mean(candidates):.2f} ({low:.2f} to {high:.2f}); ops {np.mean(ops):.2f}"
+def with_error(figure: Callable[[Lines], float], lines: Lines) -> tuple[float, float]:
+    """Return a figure of some runs and its standard error, by the jackknife over seeds.
+
+    Pairs share runs, so they are not independent; what is left out is a seed, with all its runs.
+    """
+    seeds = sorted({x["seed"] for x in lines})
+    without = np.array([figure([x for x in lines if x["seed"] != seed]) for seed in seeds])
+    variance = (len(seeds) - 1) * np.mean((without - without.mean()) ** 2)
+    return figure(lines), float(np.sqrt(variance))
 
 
-def table(lines: list[Line]) -> str:
-    """Return the figures as a table of Markdown."""
-    head = ["domain", "online steps", "offline, offline", "online, online", "online, offline"]
-    rows = [[*head, "p_tp offline", "p_tp online"], ["---"] * 7]
-    for domain, steps in sorted({(x["domain"], x["training steps"]) for x in lines}):
-        if not steps:
+def offline_of(lines: Lines) -> Lines:
+    return [x for x in lines if not x["training steps"]]
+
+
+def online_of(lines: Lines) -> Lines:
+    return [x for x in lines if x["training steps"]]
+
+
+FIGURES: dict[str, Callable[[Lines, bool], float]] = {
+    "offline, offline": lambda lines, ops: agreement(offline_of(lines), offline_of(lines), ops),
+    "online, online": lambda lines, ops: agreement(online_of(lines), online_of(lines), ops),
+    "online, offline": lambda lines, ops: agreement(online_of(lines), offline_of(lines), ops),
+}
+FIGURES["difference"] = lambda lines, ops: (
+    FIGURES["offline, offline"](lines, ops) - FIGURES["online, offline"](lines, ops)
+)
+
+
+def table(lines: Lines) -> str:
+    """Return the figures as a table of Markdown; difference: offline, offline less online, offline.
+
+    Of seeds that have both runs.
+    """
+    rows = [["domain", "online steps", "seeds", *FIGURES, "p_tp offline", "p_tp online"]]
+    rows.append(["---"] * len(rows[0]))
+    for domain, steps in sorted({(x["domain"], x["training steps"]) for x in online_of(lines)}):
+        runs = [x for x in lines if x["domain"] == domain and x["training steps"] in (0, steps)]
+        seeds = {x["seed"] for x in offline_of(runs)} & {x["seed"] for x in online_of(runs)}
+        runs = [x for x in runs if x["seed"] in seeds]
+        if len(seeds) < 3:
             continue
-        both = [
-            [x for x in lines if x["domain"] == domain and x["training steps"] == count]
-            for count in (0, steps)
-        ]
-        off, on = both
-        pairs = [itertools.combinations(off, 2), itertools.combinations(on, 2)]
-        cells = [agreement(of_other_seeds(p)) for p in (*pairs, itertools.product(on, off))]
-        p_tp = [f"{np.mean([x['p_tp'] for x in kind]):.2f}" for kind in both]
-        rows.append([domain, f"{steps:,}", *cells, *p_tp])
+        cells = []
+        for figure in FIGURES.values():
+            both = [with_error(partial(figure, ops=ops), runs) for ops in (False, True)]
+            cells.append("; ops ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in both))
+        p_tp = [np.mean([x["p_tp"] for x in kind(runs)]) for kind in (offline_of, online_of)]
+        rows.append([domain, f"{steps:,}", str(len(seeds)), *cells, *(f"{p:.2f}" for p in p_tp)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -140,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[30, 31, 32])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[*range(70, 80)])
     parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
     parser.add_argument("--warmup", type=int, default=0, help="first steps, on clean images")
     parser.add_argument("--every", type=int, default=64, help="steps from a search to the next")
