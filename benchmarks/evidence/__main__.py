@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", nargs="?", choices=("all", "run", "render"), default="all")
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="for the images")
     parser.add_argument("--results", type=Path, default=HERE / "results.jsonl")
-    stages = ("peers", "searched", "levelled", "findings")
+    stages = ("peers", "searched", "compared", "levelled", "findings")
     parser.add_argument("--stage", action="append", choices=stages)
     parser.add_argument("--only", default="", help="jobs whose names begin so: digits/0/rotated")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="then begin no job")

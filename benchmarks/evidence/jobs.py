@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddas_gpu import PolicySchedule
@@ -14,8 +14,11 @@ from ddas_gpu.train.policies import RELEASED_NAMES, find_released
 
 from .cells import Bench, any_search, search, shared_transform, train, uniform_like
 from .images import Missing, parts
+from .numbers import compared_name
 from .protocol import (
     BEFORE,
+    COMPARED,
+    COMPARED_SEEDS,
     DATA,
     FINDING_CELLS,
     FINDING_SEEDS,
@@ -23,6 +26,7 @@ from .protocol import (
     LONGER,
     LONGER_CELLS,
     PAPER,
+    PAPER_SEEDS,
     POLICIES,
     POLICY_CELL,
     ROTATE90,
@@ -33,7 +37,7 @@ from .protocol import (
     Data,
 )
 
-STAGES = ("peers", "searched", "levelled", "findings")
+STAGES = ("peers", "searched", "compared", "levelled", "findings")
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,9 @@ def jobs() -> Iterator[Job]:
         for data in DATA.values():
             if seed in data.table_seeds:
                 yield from data_jobs(data, seed)
-    for seed in range(FINDING_SEEDS):
+    for seed in range(PAPER_SEEDS):
+        yield from paper_jobs(seed)
+    for seed in FINDING_SEEDS:
         yield from finding_jobs(seed)
     for seed in range(STATIC_SEEDS):
         for name, domain in STATIC_CELLS:
@@ -64,6 +70,12 @@ def data_jobs(data: Data, seed: int) -> Iterator[Job]:
         yield Job(f"{data.name}/{seed}/{peer}", "peers", peer_run(data, seed, peer))
     for domain in data.domains:
         yield Job(f"{data.name}/{seed}/{domain}", "searched", searched_run(data, seed, domain))
+    for peer in (data.unaugmented, *COMPARED):
+        run = compared_run(data, seed, peer)
+        yield Job(f"{data.name}/{seed}/{peer}/compared", "compared", run)
+    for domain in data.domains:
+        run = compared_search_run(data, seed, domain)
+        yield Job(f"{data.name}/{seed}/{domain}/compared", "compared", run)
     for domain in data.domains:
         run = levelled_run(data, seed, domain)
         yield Job(f"{data.name}/{seed}/{domain}/uniform", "levelled", run)
@@ -87,6 +99,33 @@ def searched_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     return run
 
 
+def compared_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
+    """Train with the seeds of the comparison under a policy that needs no search."""
+
+    def run(bench: Bench) -> None:
+        for name, seeded in seeds_compared(bench, seed, peer):
+            train(seeded, data, seed, name, SHARED[peer], data.domains, data.base)
+
+    return run
+
+
+def compared_search_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
+    """Train with the seeds of the comparison under the searched policy."""
+
+    def run(bench: Bench) -> None:
+        policy = search(bench, data, seed, domain, "searched")
+        for name, seeded in seeds_compared(bench, seed, "searched"):
+            train(seeded, data, seed, name, ("--policy", str(policy)), [domain], data.base)
+
+    return run
+
+
+def seeds_compared(bench: Bench, seed: int, policy: str) -> Iterator[tuple[str, Bench]]:
+    for number, other in enumerate(COMPARED_SEEDS):
+        flags = (*bench.training, "--seed", str(seed + other))
+        yield compared_name(policy, number), replace(bench, training=flags)
+
+
 def levelled_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with the p_tp of the search and uniform ops."""
 
@@ -98,11 +137,14 @@ def levelled_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     return run
 
 
-def finding_jobs(seed: int) -> Iterator[Job]:
-    yield Job(f"rotate90/{seed}", "findings", lambda bench: rotate90(bench, seed))
+def paper_jobs(seed: int) -> Iterator[Job]:
     yield Job(f"paper/{seed}", "findings", lambda bench: paper_search(bench, seed))
     if seed == 0:
         yield Job("released", "findings", released_curves)
+
+
+def finding_jobs(seed: int) -> Iterator[Job]:
+    yield Job(f"rotate90/{seed}", "findings", lambda bench: rotate90(bench, seed))
     for name, domain in FINDING_CELLS:
         run = ablation_run(DATA[name], seed, domain)
         yield Job(f"{name}/{seed}/{domain}/fixed", "findings", run)
@@ -129,7 +171,7 @@ def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with p_tp fixed."""
 
     def run(bench: Bench) -> None:
-        policy = str(search(bench, data, seed, domain, "before", BEFORE))
+        policy = str(search(bench, data, seed, domain, "searched"))
         for value in FIXED:
             flags = ("--policy", policy, "--fixed-apply-probability", str(value))
             train(bench, data, seed, f"fixed-{value}", flags, [domain], data.base)
@@ -163,7 +205,7 @@ def variant_run(
     """Search with other settings, and train under what is found."""
 
     def run(bench: Bench) -> None:
-        policy = search(bench, data, seed, domain, name, (*BEFORE, *flags))
+        policy = search(bench, data, seed, domain, name, flags)
         train(bench, data, seed, name, ("--policy", str(policy)), [domain], data.base)
 
     return run

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from .protocol import LEVELS
+from .protocol import COMPARED, COMPARED_SEEDS, DATA, LEVELS
 
 Line = dict[str, Any]
 Scores = dict[str, dict[int, float]]  # {peer: {seed: test accuracy in %}}
@@ -27,6 +27,7 @@ PEERS = {
     "released": "released CIFAR-10 policy",
 }
 SEARCHED = "searched"
+KEPT = "kept"  # of the searched policy and those that need no search, by validation
 BEFORE = "before"  # searched with the settings of 0.2.0
 
 
@@ -80,21 +81,33 @@ def scores_in(lines: Sequence[Line], data: str, domain: str) -> Scores:
     return dict(found)
 
 
-def chosen_in(
-    lines: Sequence[Line], data: str, domain: str, seeds: Sequence[int]
-) -> dict[int, tuple[str, float]]:
-    """Return {seed: (policy, its test accuracy)} of what is best on the validation images."""
-    wanted = {*PEERS, *(f"randaugment-{level}" for level in LEVELS), SEARCHED}
-    found: dict[int, tuple[str, float]] = {}
-    best: dict[int, float] = {}
-    for line in lines:
-        here = (line["kind"], line["data"], line["domain"]) == ("training", data, domain)
-        seed = line["seed"]
-        if not here or seed not in seeds or line["name"] not in wanted:
+def compared_name(policy: str, number: int) -> str:
+    """Return what a training of the comparison is recorded as."""
+    return f"compared-{policy}-{number}"
+
+
+def with_kept(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines with those of the kept policies: of each comparison the best on average.
+
+    Its accuracy is that of the policy's own training, with the seed of the tables.
+    """
+    trained = {key_of(line): line for line in lines if line["kind"] == "training"}
+    found = list(lines)
+    for kind, data, domain, name, seed in list(trained):
+        if name != SEARCHED:
             continue
-        if line["validation"] > best.get(seed, -1):
-            best[seed] = line["validation"]
-            found[seed] = line["name"], line["accuracy"]
+        policies = (DATA[data].unaugmented, *COMPARED, SEARCHED)
+        validated: dict[str, float] = {}
+        for policy in policies:
+            names = [compared_name(policy, n) for n in range(len(COMPARED_SEEDS))]
+            runs = [trained.get((kind, data, domain, other, seed)) for other in names]
+            if all(run is not None for run in runs):
+                validated[policy] = mean(run["validation"] for run in runs if run is not None)
+        if len(validated) < len(policies):
+            continue
+        best = max(validated, key=lambda policy: validated[policy])  # the first of equals
+        chosen = trained[kind, data, domain, best, seed]
+        found.append({**chosen, "name": KEPT, "policy": best})
     return found
 
 
@@ -146,10 +159,18 @@ class Standing:
 
 
 def standing(
-    lines: Sequence[Line], data: str, domain: str, searched: str = SEARCHED
+    lines: Sequence[Line],
+    data: str,
+    domain: str,
+    searched: str = SEARCHED,
+    seeds: Sequence[int] | None = None,
 ) -> Standing | None:
-    """Return the standing in a domain; None where a peer or the search has fewer than two seeds."""
-    found = scores_in(lines, data, domain)
+    """Return the standing in a domain; None where a peer or the search has fewer than two seeds.
+
+    searched: the name of the runs whose standing it is. seeds: without this those of the tables.
+    """
+    wanted = DATA[data].table_seeds if seeds is None else seeds
+    found = scores_in([line for line in lines if line["seed"] in wanted], data, domain)
     found = {name: found[name] for name in found if name != SEARCHED} | (
         {SEARCHED: found[searched]} if searched in found else {}
     )

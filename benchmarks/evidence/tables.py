@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from .numbers import (
     BEFORE,
+    KEPT,
     PEERS,
     SEARCHED,
     Estimate,
     Line,
     Standing,
-    chosen_in,
     common,
     estimate,
+    key_of,
     paired,
     scores_in,
+    standing,
 )
-from .protocol import DATA, LEVELS, SAME, Data
+from .protocol import COMPARED, COMPARED_SEEDS, DATA, FINDING_SEEDS, LEVELS, SAME, Data
 
 TITLES = {
     "digits": "digits",
@@ -40,73 +43,77 @@ def best_in_bold(found: dict[str, Estimate]) -> dict[str, str]:
     }
 
 
-def row_of(place: Standing) -> dict[str, str]:
-    return best_in_bold({name: estimate(list(v.values())) for name, v in place.scores.items()})
+@dataclass(frozen=True)
+class Row:
+    """A domain, under its name in the tables: the searched policy and the kept one."""
+
+    name: str
+    searched: Standing
+    kept: Standing | None
+
+    @property
+    def cells(self) -> dict[str, str]:
+        scores = dict(self.searched.scores)
+        if self.kept is not None:
+            scores[KEPT] = self.kept.scores[SEARCHED]
+        return best_in_bold({name: estimate(list(v.values())) for name, v in scores.items()})
 
 
-def accuracy_table(standings: Sequence[Standing]) -> str:
-    names = [name for name in PEERS if any(name in place.scores for place in standings)]
-    head = ["domain", "seeds", *(PEERS[name] for name in names), "searched"]
-    rows = []
-    for place in standings:
-        cells = row_of(place)
-        seeds = str(place.difference.seeds)
-        rows.append([place.domain, seeds, *(cells.get(name, "–") for name in [*names, SEARCHED])])
-    return table(head, rows)
-
-
-def standing_table(standings: Sequence[Standing]) -> str:
-    head = ["domain", "best peer", "searched − best peer", "searched − uniform", "searched is"]
-    rows = [
+def accuracy_table(rows: Sequence[Row]) -> str:
+    names = [name for name in PEERS if any(name in row.searched.scores for row in rows)]
+    columns = [*names, SEARCHED, *([KEPT] if any(row.kept for row in rows) else [])]
+    head = ["domain", "seeds", *(PEERS.get(name, name) for name in columns)]
+    filled = [
         [
-            place.domain,
-            PEERS[place.best_peer],
-            place.difference.signed,
-            place.from_uniform.signed,
-            str(place),
+            row.name,
+            str(row.searched.difference.seeds),
+            *(row.cells.get(name, "–") for name in columns),
         ]
-        for place in standings
+        for row in rows
     ]
-    return table(head, rows)
+    return table(head, filled)
 
 
-def progress_table(pairs: Sequence[tuple[Standing, Standing]]) -> str:
-    """Compare the standings of two settings of the search, on other seeds."""
+def standing_table(rows: Sequence[Row]) -> str:
+    head = ["domain", "best peer"]
+    for name in (SEARCHED, KEPT):
+        head += [f"{name} − best peer", f"{name} − uniform", f"{name} is"]
 
-    def cells(place: Standing) -> list[str]:
-        seeds = sorted(place.scores[SEARCHED])
-        named = f"{seeds[0]} to {seeds[-1]}"
-        return [named, place.difference.signed, place.from_uniform.signed]
+    def cells(place: Standing | None) -> list[str]:
+        if place is None:
+            return ["–"] * 3
+        return [place.difference.signed, place.from_uniform.signed, str(place)]
 
-    parts = ["seeds", "− best peer", "− uniform"]
-    head = ["data", "domain", *(f"{when}: {x}" for when in ("0.2.0", "now") for x in parts)]
-    rows = [[TITLES[a.data], a.domain, *cells(a), *cells(b)] for a, b in pairs]
-    return table(head, rows)
+    filled = [
+        [row.name, PEERS[row.searched.best_peer], *cells(row.searched), *cells(row.kept)]
+        for row in rows
+    ]
+    return table(head, filled)
 
 
-def chosen_table(lines: Sequence[Line], standings: Sequence[Standing]) -> str:
-    """Compare the policy that is best on the validation images with the best peer on average."""
+ROUNDS = {
+    "0.2.0": (BEFORE, range(10)),
+    "seeds 40 on": (SEARCHED, range(40, 50)),
+    "seeds 50 on": (SEARCHED, range(50, 60)),
+}
+
+
+def rounds_table(lines: Sequence[Line], cells: Sequence[tuple[str, str]]) -> str:
+    """Compare the standings of all rounds, each on its own seeds."""
+    head = ["data", "domain"]
+    head += [f"{name}: − {peer}" for name in ROUNDS for peer in ("best peer", "uniform")]
     rows = []
-    for place in standings:
-        seeds = sorted(place.scores[SEARCHED])
-        found = chosen_in(lines, place.data, place.domain, seeds)
-        scores = {seed: accuracy for seed, (_, accuracy) in found.items()}
-        rows.append(
-            [
-                TITLES[place.data],
-                place.domain,
-                str(estimate(list(scores.values()))),
-                paired(scores, place.scores[place.best_peer]).signed,
-                paired(scores, place.scores["uniform"]).signed,
-                f"{sum(name == SEARCHED for name, _ in found.values())} of {len(found)}",
-            ]
-        )
-    head = ["data", "domain", "accuracy", "− best peer", "− uniform", "the searched one chosen"]
+    for data, domain in cells:
+        row = [TITLES[data], domain]
+        for name, seeds in ROUNDS.values():
+            place = standing(lines, data, domain, name, seeds)
+            row += [place.difference.signed, place.from_uniform.signed] if place else ["–"] * 2
+        rows.append(row)
     return table(head, rows)
 
 
-def count_of(standings: Sequence[Standing]) -> str:
-    """Count where the searched policy is first, and where it is behind, in a sentence per data."""
+def count_of(standings: Sequence[Standing], what: str = SEARCHED) -> str:
+    """Count where a policy is first, and where it is behind, in a sentence per data set."""
     sentences = []
     for data, title in TITLES.items():
         found = [place for place in standings if place.data == data]
@@ -114,7 +121,7 @@ def count_of(standings: Sequence[Standing]) -> str:
             continue
         first, clear = (sum(getattr(p, key) for p in found) for key in ("first", "clearly_first"))
         behind = [place.domain for place in found if place.behind]
-        text = f"On {title} the searched policy is first in {first} of {len(found)} target domains"
+        text = f"On {title} the {what} policy is first in {first} of {len(found)} target domains"
         if first:
             text += f", in {clear} by more than one standard error of the paired difference"
         text += f"; it is more than one standard error behind the best peer in {len(behind)}"
@@ -122,14 +129,14 @@ def count_of(standings: Sequence[Standing]) -> str:
     return " ".join(sentences)
 
 
-def goals(targets: Sequence[Standing], same: Sequence[Standing]) -> str:
+def goals(targets: Sequence[Standing], same: Sequence[Standing], what: str = SEARCHED) -> str:
     """Say which of the goals are reached."""
     lines = []
     if targets:
         enough = 4 * sum(place.first for place in targets) >= 3 * len(targets)
         never = not any(place.behind for place in targets)
         lines += [
-            count_of(targets),
+            count_of(targets, what),
             f"Over all {len(targets)} the goal of three quarters first is "
             f"{'reached' if enough else 'not reached'}; the goal never to be more than one "
             f"standard error behind is {'reached' if never else 'not reached'}.",
@@ -150,23 +157,28 @@ def goals(targets: Sequence[Standing], same: Sequence[Standing]) -> str:
     return " ".join(lines)
 
 
-def searches(lines: Sequence[Line], data: str, domain: str, name: str) -> list[Line]:
+def searches(
+    lines: Sequence[Line], data: str, domain: str, name: str, seeds: Sequence[int] | None = None
+) -> list[Line]:
     wanted = ("search", data, domain, name)
-    found = [x for x in lines if (x["kind"], x["data"], x["domain"], x["name"]) == wanted]
+    found = [x for x in lines if key_of(x)[:4] == wanted and (seeds is None or x["seed"] in seeds)]
     return sorted(found, key=lambda line: line["seed"])
 
 
 def found_table(lines: Sequence[Line], data: Data) -> str:
-    """Say what each search put first, seed by seed."""
+    """Say what each search put first, and what was kept, seed by seed."""
     rows = []
     for domain in data.domains:
-        runs = searches(lines, data.name, domain, SEARCHED)
+        runs = searches(lines, data.name, domain, SEARCHED, data.table_seeds)
         if not runs:
             continue
         first = ", ".join("{} {:.1f}×".format(*next(iter(run["ops"].items()))) for run in runs)
         p_tp = estimate([run["p_tp"][-1] for run in runs])
-        rows.append([domain, f"{p_tp.mean:.2f} ± {p_tp.error:.2f}", first])
-    head = ["domain", "p_tp at the end", "first candidate of each seed, × uniform"]
+        place = ("training", data.name, domain, KEPT)
+        kept = {x["seed"]: x["policy"] for x in lines if key_of(x)[:4] == place}
+        named = ", ".join(kept[seed] for seed in sorted(kept))
+        rows.append([domain, f"{p_tp.mean:.2f} ± {p_tp.error:.2f}", first, named])
+    head = ["domain", "p_tp at the end", "first candidate of each seed, × uniform", "kept"]
     return table(head, rows) if rows else ""
 
 
@@ -185,7 +197,7 @@ def rotate90_table(lines: Sequence[Line]) -> str:
     rows = []
     labels = {"check": "rotated by 90°", "control": "as they are (control)"}
     for name, label in labels.items():
-        for run in searches(lines, "digits", "rotate90", name):
+        for run in searches(lines, "digits", "rotate90", name, FINDING_SEEDS):
             order = list(run["ops"])
             place = order.index("Rotate90") + 1
             rows.append(
@@ -202,19 +214,22 @@ def rotate90_table(lines: Sequence[Line]) -> str:
 
 
 def variants_table(
-    lines: Sequence[Line], cells: Sequence[tuple[str, str]], names: dict[str, str]
+    lines: Sequence[Line],
+    cells: Sequence[tuple[str, str]],
+    names: dict[str, str],
+    searched: str = SEARCHED,
 ) -> str:
-    """Compare variants of a policy of 0.2.0, with the paired difference of each from it."""
+    """Compare variants of a searched policy, with the paired difference of each from it."""
     rows = []
     for data, domain in cells:
-        found = common(scores_in(lines, data, domain), [*names, BEFORE])
-        if BEFORE not in found or len(found) < 2 or len(found[BEFORE]) < 2:
+        found = common(scores_in(lines, data, domain), [*names, searched])
+        if searched not in found or len(found) < 2 or len(found[searched]) < 2:
             continue
-        for name, label in {**names, BEFORE: "searched, as it is"}.items():
+        for name, label in {**names, searched: "searched, as it is"}.items():
             if name not in found:
                 continue
             values = found[name]
-            less = "" if name == BEFORE else paired(values, found[BEFORE]).signed
+            less = "" if name == searched else paired(values, found[searched]).signed
             rows.append([domain, label, str(estimate(list(values.values()))), less])
     return table(["domain", "policy", "accuracy", "minus searched"], rows) if rows else ""
 
@@ -233,28 +248,28 @@ def ptp_sentence(lines: Sequence[Line]) -> str:
 
 def cost_table(lines: Sequence[Line]) -> str:
     rows = []
+    trainings = len(COMPARED_SEEDS) * (len(COMPARED) + 2)  # with the searched policy, and with none
     for data in DATA.values():
-        runs = [x for d in data.domains for x in searches(lines, data.name, d, SEARCHED)]
+        seeds = data.table_seeds
+        runs = [x for d in data.domains for x in searches(lines, data.name, d, SEARCHED, seeds)]
+        own = ("training", data.name, SEARCHED)
         trained = [
-            line
-            for line in lines
-            if (line["kind"], line["data"], line["name"]) == ("training", data.name, SEARCHED)
+            x for x in lines if (x["kind"], x["data"], x["name"]) == own and x["seed"] in seeds
         ]
         if runs and trained:
             search = median(run["cpu_seconds"] for run in runs)
             training = median(line["cpu_seconds"] for line in trained)
-            wall = median(run["seconds"] for run in runs)
             rows.append(
                 [
                     TITLES[data.name],
                     f"{search:.1f} s",
                     f"{training:.1f} s",
                     f"{search / training:.1f}",
-                    f"{wall:.0f} s",
+                    f"{trainings * training:.0f} s",
                 ]
             )
-    head = ["data", "search, CPU", "training, CPU", "ratio", "search, wall clock"]
-    return table(head, rows)
+    compared = f"comparison of {trainings} trainings, CPU"
+    return table(["data", "search, CPU", "training, CPU", "ratio", compared], rows)
 
 
 def protocol() -> str:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from evidence import cells, jobs, page
 from evidence.images import folder_of, parts
-from evidence.numbers import scores_in, standing
-from evidence.protocol import DATA
+from evidence.numbers import compared_name, scores_in, standing, with_kept
+from evidence.protocol import COMPARED, DATA
+
+from ddas_gpu.compare import compare
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TINY = replace(
@@ -49,7 +51,45 @@ def test_a_cell_runs_once_and_is_recorded(tmp_path, monkeypatch):
     assert bench.lines() == lines
     scores = scores_in(lines, "digits", "inverted")
     assert scores["none"] == {0: lines[0]["accuracy"]}
-    assert standing(lines, "digits", "inverted") is None  # one seed has no standard error
+    assert standing(lines, "digits", "inverted", seeds=[0]) is None  # one seed: no standard error
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_comparison_is_that_of_the_command(tmp_path, capsys):
+    """What the page calls kept is what `ddas compare --val-root` keeps."""
+    bench = jobs.fresh_bench(tmp_path / "work", tmp_path / "results.jsonl")
+    for peer in ("none", "uniform"):
+        jobs.compared_run(TINY, 0, peer)(bench)
+    recorded = {(line["name"], line["domain"]): line["validation"] / 100 for line in bench.lines()}
+    found = compare(
+        *("none", "uniform"),
+        data="folder",
+        root=folder_of(bench.work, TINY, 0, "train"),
+        val_root=folder_of(bench.work, TINY, 0, "validation", "inverted"),
+        test_root=folder_of(bench.work, TINY, 0, "test", "inverted"),
+        seed=1000,
+        seeds=1,
+        out=tmp_path / "out",
+        quiet=True,
+        **{"crop": "pad", "model": "small", "device": "cpu", "image_size": 16, "threads": 1},
+        **{"batch_size": 64, "lr": 0.1, "epochs": 1, "padding": 0, "flip": False},
+    )
+    table = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    said = {entry["name"]: entry["validation"] for entry in table["policies"]}
+    ours = {name: recorded[compared_name(name, 0), "inverted"] for name in said}
+    assert said == pytest.approx(ours) and found.kept == max(ours, key=ours.get)
+
+
+def test_the_kept_policy_is_best_on_the_validation_images_on_average():
+    policies = (DATA["digits"].unaugmented, *COMPARED, "searched")
+    lines = [line(name, 0, accuracy) for accuracy, name in enumerate(policies)]
+    for policy in policies:
+        scores = {"uniform": (70, 90), "searched": (95, 60)}.get(policy, (10, 20))
+        lines += [line(compared_name(policy, n), 0, 0, score) for n, score in enumerate(scores)]
+    *_, kept = with_kept(lines)
+    assert (kept["name"], kept["policy"]) == ("kept", "uniform")
+    assert kept["accuracy"] == policies.index("uniform")
+    assert with_kept(lines[:-1]) == lines[:-1]  # nothing is kept before all are trained
 
 
 def test_the_parts_of_a_seed_share_no_image(tmp_path):
@@ -80,7 +120,7 @@ def test_randaugment_takes_the_level_of_the_validation_images():
 def test_the_standing_is_paired(searched, first, behind):
     lines = [line("uniform", seed, value) for seed, value in enumerate((80, 82, 99))]
     lines += [line("searched", seed, value) for seed, value in enumerate(searched)]
-    found = standing(lines, "digits", "dark")
+    found = standing(lines, "digits", "dark", seeds=range(3))
     assert found is not None and found.difference.seeds == 2  # the third has no searched policy
     assert (found.first, found.behind) == (first, behind)
 
