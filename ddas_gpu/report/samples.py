@@ -68,13 +68,20 @@ def augmented_views(
 ) -> list[np.ndarray]:
     """Augment the samples `which`, each by its own policy; boxes move with the pixels."""
     from ddas_gpu.ops import augment, augment_boxes  # slow to import
+    from ddas_gpu.ops.table import BOX_OPS
 
-    if samples.boxes is None:
+    if samples.boxes is None and not any(candidate.op in BOX_OPS for candidate in space):
         chosen = np.ascontiguousarray(samples.images[which])
         return list(augment(chosen, policies, space, seed=SEED))
-    images, boxes = [samples.images[w] for w in which], [samples.boxes[w] for w in which]
+    images = [samples.images[w] for w in which]
+    if samples.boxes is None:  # of a user's own task, in targets that only it can read
+        boxes = [np.array([[0.0, 0.0, *image.shape[1::-1]]]) for image in images]
+    else:
+        boxes = [samples.boxes[w] for w in which]
     labels = [np.zeros(len(b), np.int64) for b in boxes]
     images, boxes, _ = augment_boxes(images, boxes, labels, policies, space, SEED)
+    if samples.boxes is None:
+        return images
     return [outlined(*sample) for sample in zip(images, boxes, strict=True)]
 
 

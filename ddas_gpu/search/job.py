@@ -35,7 +35,8 @@ class SearchJob:
     command = name = "search"
     may_stop = True
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, quiet: bool = False) -> None:
+        self.quiet = quiet
         self.search, self.ranks, self.settings = search, search.ranks, search.settings
         self.total_steps, self.steps_per_epoch = search.total_steps, search.steps_per_epoch
         self.images_per_step = search.images_per_step
@@ -76,7 +77,7 @@ class SearchJob:
         if self._last["epoch"] != epoch:
             self._measured = []
         self._measured += [v for name, v in self._last.items() if name == VALIDATION_SCORE]
-        if first and self.ranks.first:
+        if first and self.ranks.first and not self.quiet:
             print(self.search.plan, file=sys.stderr)
         return self._last
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +23,9 @@ from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.search.alpha import AugmentationParameters, apply_rate, deal_policies, rewards
 from ddas_gpu.search.learner import running_mean
 from ddas_gpu.search.presets import sized_space
-from ddas_gpu.space import SearchSpace
+from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Stream, sign_key
-from ddas_gpu.tasks.custom import LossOnly, PerImage, SearchTask, Trial
+from ddas_gpu.tasks.custom import LossOnly, PerImage, SearchTask, Trial, bare, require_weights
 from ddas_gpu.tasks.task import unchanged
 
 STEPS = 5_000  # of a training that does not say how many it has
@@ -120,8 +122,13 @@ class OnlineSearch:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
         if distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError("OnlineSearch runs in one process: its ranks would learn apart")
-        # A compiled network would be compiled again for these passes.
-        self.model: nn.Module = getattr(model, "_orig_mod", model)
+        if warmup >= steps:
+            raise ValueError(
+                f"a warmup of {warmup} steps leaves none of {steps} to search in: give steps=…, "
+                "those of your training"
+            )
+        self.model: nn.Module = bare(model)
+        require_weights(self.model)
         self.prepare, self.seed = prepare, seed
         self.task = loss if isinstance(loss, SearchTask) else LossOnly(loss)
         self.every, self.policies, self.batch_size = every, policies, batch_size
@@ -133,6 +140,8 @@ class OnlineSearch:
         self._validation = examples.in_memory(workers, size)
         self._val_batch_size = min(val_batch_size, len(self._validation))
         self.space = sized_space(space, min(size)) if isinstance(space, str) else space
+        if not isinstance(loss, SearchTask):
+            check_space(self.space, has_boxes=False, where="space")
         there_are = max(1, (steps - warmup) // every)
         self.planned = there_are if searches is None else min(searches, there_are)
         self.stops = searches is not None
@@ -179,7 +188,7 @@ class OnlineSearch:
         if targets is None:
             return self._as_given(ops.augment(pixels, chosen, self.space, key, samples=samples))
         trial = PerImage(chosen, self.space, key, samples)
-        versions, moved = self.task.versions(pixels, targets, trial)
+        versions, moved = self.task.checked_versions(pixels, targets, trial)
         return self._as_given(versions[1]), moved[1]
 
     def end_epoch(self) -> None:
@@ -220,7 +229,7 @@ class OnlineSearch:
         # Not the key of the training's own draws.
         key = streams.number(self.seed, Stream.EXAMPLES, self.searches)
         trial = Trial(policies, self.space, key, np.arange(count))
-        versions, targets = self.task.versions(pixels, targets, trial)
+        versions, targets = self.task.checked_versions(pixels, targets, trial)
         with RandomState(pixels.device).replayed(), torch.no_grad():
             inputs = [self.prepare(self._as_given(version)) for version in versions]
         changed = ~unchanged(versions).cpu()
@@ -294,6 +303,7 @@ class OnlineSearch:
         """Return what the next step depends on. Save it after the optimizer's step."""
         self._finish()
         return {
+            "identity": self._identity(),
             "steps": self.steps,
             "searches": self.searches,
             "augmented": self.augmented,
@@ -303,8 +313,23 @@ class OnlineSearch:
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
         }
 
+    def _identity(self) -> dict[str, str]:
+        """Return what a state can only be loaded into if it is the same, in words."""
+        shapes = {name: tuple(value.shape) for name, value in self.model.named_parameters()}
+        network, candidates = type(self.model).__qualname__, json.dumps(self.space.to_json())
+        return {
+            "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
+            "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
+            "seed": str(self.seed),
+        }
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
+        for name, own in self._identity().items():
+            if state["identity"][name] != own:
+                raise ValueError(
+                    f"the state is of another {name}: {state['identity'][name]}, not {own}"
+                )
         self._begun = self._present = None
         for name in ("steps", "searches", "augmented"):
             setattr(self, name, state[name])

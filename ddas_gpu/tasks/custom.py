@@ -22,7 +22,7 @@ from ddas_gpu.pipelines.feed import CleanBatch
 from ddas_gpu.pipelines.order import Order, spread
 from ddas_gpu.pipelines.pixels import channel_statistics, cut_holes, normalise
 from ddas_gpu.pipelines.transform import make_output, make_transform
-from ddas_gpu.space import SearchSpace
+from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.facts import CUSTOM
 from ddas_gpu.tasks.task import Task, Versions, unchanged
@@ -56,12 +56,60 @@ class Trial:
         channels = maps[..., None].expand(*maps.shape, 3).contiguous()
         return self._run(channels, policies, space)[..., 0]
 
+    def boxes(
+        self, images: torch.Tensor, boxes: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return images, boxes and labels as they are and under each policy.
+
+        boxes: (B, N, 4), x0 y0 x1 y1 in pixels; labels: (B, N), negative where there is no box.
+        Results have L̂ + 1 in front. A box that leaves its image gets the label -1. The space needs
+        ops that move boxes, as the presets "coco" and "scenes" have.
+        """
+        check_space(self.space, has_boxes=True, where="space")
+        there = (labels >= 0).cpu()
+        old_boxes, old_labels = (
+            [part[own].numpy() for part, own in zip(given.cpu(), there, strict=True)]
+            for given in (boxes, labels)
+        )
+        all_images, all_boxes, all_labels = [images], [boxes], [labels]
+        for policies in self.by_version:
+            pixels, new_boxes, new_labels = ops.augment_boxes(
+                list(images),
+                old_boxes,
+                old_labels,
+                policies,
+                self.space,
+                self.seed,
+                samples=self.samples,
+            )
+            all_images.append(torch.stack(pixels))
+            all_boxes.append(_padded(new_boxes, boxes, 0))
+            all_labels.append(_padded(new_labels, labels, -1))
+        return torch.stack(all_images), torch.stack(all_boxes), torch.stack(all_labels)
+
+    @property
+    def by_version(self) -> list[np.ndarray]:
+        """The policy of each version but the clean one: (N_o,), or (B, N_o) for each image."""
+        return list(self.policies)
+
     def _run(self, images: torch.Tensor, policies: np.ndarray, space: SearchSpace) -> torch.Tensor:
         return ops.versions(images, policies, space, self.seed, samples=self.samples)
 
 
+def _padded(rows: list[np.ndarray], like: torch.Tensor, empty: int) -> torch.Tensor:
+    """Return the rows of each image in a tensor like another, `empty` behind them."""
+    result = torch.full(like.shape, empty, dtype=like.dtype)
+    for place, own in enumerate(rows):
+        result[place, : len(own)] = torch.from_numpy(own)
+    return result.to(like.device)
+
+
 class PerImage(Trial):
     """A policy for each image, (B, N_o), -1 for nothing: one version beside the clean batch."""
+
+    @property
+    def by_version(self) -> list[np.ndarray]:
+        return [self.policies]
 
     def _run(self, images: torch.Tensor, policies: np.ndarray, space: SearchSpace) -> torch.Tensor:
         changed = ops.augment(images, policies, space, self.seed, samples=self.samples)
@@ -81,7 +129,7 @@ class SearchTask:
 
     def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
         """Return the loss of outputs = model(inputs), a scalar."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs a method loss(outputs, targets)")
 
     def versions(
         self, images: torch.Tensor, targets: Any, trial: Trial
@@ -89,6 +137,29 @@ class SearchTask:
         """Return the batch as it is and under each policy, and the targets of each version."""
         pixels = trial.images(images)
         return pixels, [targets] * len(pixels)
+
+    def checked_versions(
+        self, images: torch.Tensor, targets: Any, trial: Trial
+    ) -> tuple[torch.Tensor, list[Any]]:
+        """Return `versions`; raise a ValueError if it is not one of each."""
+        made = self.versions(images, targets, trial)
+        name, count = f"{type(self).__name__}.versions", 1 + len(trial.by_version)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise ValueError(f"{name} returns (images, targets of each version)")
+        pixels, each = made
+        if pixels.dtype != torch.uint8 or pixels.shape != (count, *images.shape):
+            raise ValueError(
+                f"{name} returns images uint8 {(count, *images.shape)}, version 0 as they were, "
+                f"not {pixels.dtype} {tuple(pixels.shape)}"
+            )
+        if not isinstance(each, (list, tuple)) or len(each) != count:
+            found = (
+                f"{len(each)} of them" if isinstance(each, (list, tuple)) else type(each).__name__
+            )
+            raise ValueError(
+                f"{name} returns a list of the targets of {count} versions, not {found}"
+            )
+        return pixels, list(each)
 
 
 class LossOnly(SearchTask):
@@ -204,12 +275,14 @@ class Custom(Task):
                 "model is an nn.Module or a function that builds one, "
                 f"but the function returned {type(made).__name__}"
             )
+        made = bare(made)
+        require_weights(made)
         return made.to(self.device)
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
         key = streams.sign_key(self.seed, batch.epoch)
         trial = Trial(policies, space, key, batch.samples)
-        pixels, targets = self.own.task.versions(batch.images, batch.labels, trial)
+        pixels, targets = self.own.task.checked_versions(batch.images, batch.labels, trial)
         inputs = normalise(pixels, *self._statistics)
         if batch.holes is not None:
             cut_holes(inputs, batch.holes, self.data.cutout)
@@ -232,6 +305,22 @@ class Custom(Task):
         raise NotImplementedError("your own network and data are trained by your own loop")
 
     training_sets = validation_set = model_feed = training_inputs = test = _only_searches
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """Return the network inside the wrappers of torch.compile and DataParallel.
+
+    A compiled network would be compiled again for the passes of a search; DataParallel cannot be
+    called with other weights.
+    """
+    inner = getattr(model, "_orig_mod", model)
+    return bare(inner.module) if isinstance(inner, nn.DataParallel) else inner
+
+
+def require_weights(model: nn.Module) -> None:
+    """Raise a ValueError if nothing of a network can be learned."""
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
 
 
 def loss_name(task: SearchTask) -> str:

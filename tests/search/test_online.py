@@ -256,6 +256,22 @@ def test_it_resumes_to_the_same_bytes(tmp_path, cut):
     assert resumed.policy == whole.policy and resumed.searches == 3
 
 
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (lambda: make(network(), space="cifar"), "another search space: 30 candidates"),
+        (lambda: make(network(), seed=1), "another seed: 0, not 1"),
+        (lambda: make(network(width=4)), "another model: Net"),
+    ],
+)
+def test_the_state_of_another_search_is_refused(other, sentence):
+    state, loaded = make(network()).state_dict(), other()
+    before = loaded.policy
+    with pytest.raises(ValueError, match=sentence):
+        loaded.load_state_dict(state)
+    assert loaded.policy == before
+
+
 def test_layouts_and_the_policy():
     online = make(network(), apply_probability=0.9)
     assert len(online.policy) == 1 and online.policy.space == SearchSpace.preset("digits")
@@ -302,7 +318,10 @@ def test_targets_stay_too_in_the_warm_up():
         (lambda: make(network(), steps=0), "steps must be at least 1"),
         (lambda: make(network(), warmup=-1), "warmup must be at least 0"),
         (lambda: make(network(), searches=0), "searches must be at least 1"),
+        (lambda: make(network(), warmup=20, steps=20), "20 steps leaves none of 20 to search in"),
         (lambda: make(network(), space="cifr"), "unknown space 'cifr'"),
+        (lambda: make(network(), space="coco"), "needs boxes"),
+        (lambda: make(network().requires_grad_(False)), "no parameter that requires a gradient"),
         (lambda: make(network()).augment(IMAGES.float()), "uint8 batch"),
     ],
 )

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from own_data import TRAIN, VALIDATION, Digits, network
 from torch.nn import functional as F
 
-from ddas_gpu import SearchSpace, SearchTask, search_policy
-from ddas_gpu.tasks.custom import Trial, caption
+from ddas_gpu import OnlineSearch, SearchSpace, SearchTask, ops, search_policy
+from ddas_gpu.tasks.custom import PerImage, Trial, caption
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,6 +97,122 @@ class Spatial(Soft):
 def test_targets_with_places_refuse_a_transform_that_does_not_know_them(moved):
     with pytest.raises(ValueError, match="targets of Spatial have places"):
         search_policy(network(), Digits(TRAIN), Digits(VALIDATION), task=Spatial(), **TINY, **moved)
+
+
+BOXES = SearchSpace.of(("TranslateX_BBox", "Rotate_BBox", "Invert"), levels=(10,), depth=2)
+
+
+def padded_boxes(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Images with 0, 1 or 2 boxes of two places each."""
+    generator = np.random.default_rng(0)
+    images = torch.from_numpy(generator.integers(0, 256, (count, 16, 16, 3), dtype=np.uint8))
+    corners = torch.from_numpy(generator.uniform(0, 8, (count, 2, 2)).astype(np.float32))
+    boxes = torch.cat([corners, corners + 7], dim=2)
+    labels = torch.from_numpy(generator.integers(0, 5, (count, 2)))
+    labels[::3], labels[1::3, 1] = -1, -1
+    return images, boxes, labels
+
+
+@pytest.mark.parametrize("kind", [Trial, PerImage])
+def test_padded_boxes_move_as_those_of_augment_boxes(kind):
+    images, boxes, labels = padded_boxes(6)
+    policies, samples = np.array([[0, 1], [2, -1], [1, 0]] * 2), np.arange(10, 16)
+    tried = kind(policies, BOXES, 7, samples).boxes(images, boxes, labels)
+    for one, clean in zip(tried, (images, boxes, labels), strict=True):
+        assert torch.equal(one[0], clean)
+    there = labels >= 0
+    own = [[part[i][there[i]].numpy() for i in range(6)] for part in (boxes, labels)]
+    each = policies if kind is Trial else [policies]
+    for policy, *moved in zip(each, *(part[1:] for part in tried), strict=True):
+        wanted = ops.augment_boxes(list(images), *own, policy, BOXES, 7, samples=samples)
+        for pixels, rows, names, *expected in zip(*moved, *wanted, strict=True):
+            count = len(expected[1])
+            assert torch.equal(pixels, expected[0])
+            np.testing.assert_array_equal(rows[:count], expected[1].astype("float32"))
+            assert names.tolist() == [*expected[2], *[-1] * (2 - count)]
+    assert not torch.equal(tried[1][1], boxes)
+
+
+def test_a_box_that_leaves_the_image_has_no_label():
+    space = SearchSpace.of(("TranslateX_BBox",), levels=(14,), depth=1)
+    images = torch.zeros(40, 24, 24, 3, dtype=torch.uint8)
+    boxes, labels = torch.tensor([0.0, 0, 3, 3]).expand(40, 1, 4), torch.ones(40, 1).long()
+    tried = Trial(np.array([[0]]), space, 0, np.arange(40))
+    _, moved, kept = tried.boxes(images, boxes, labels)
+    gone = kept[1] < 0
+    assert 0 < gone.sum() < 40 and not moved[1][gone].any()
+
+
+def test_ops_that_would_leave_boxes_behind_are_refused():
+    images, boxes, labels = padded_boxes(2)
+    with pytest.raises(ValueError, match="Rotate moves pixels away from their boxes"):
+        Trial(np.array([[0, 0]]), MOVES, 0, np.arange(2)).boxes(images, boxes, labels)
+
+
+class Located(Digits):
+    """A digit and the box around it, in two places for boxes."""
+
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        y, x = image[..., 0].nonzero()
+        box = [x.min(), y.min(), x.max() + 1, y.max() + 1]
+        return image, {"boxes": np.array([box, [0] * 4], "float32"), "labels": [label, -1]}
+
+
+class Detection(SearchTask):
+    spatial = True
+
+    def loss(self, outputs, targets):
+        there = torch.stack(targets["labels"], 1) >= 0
+        return F.smooth_l1_loss(
+            outputs[:, None, :4].expand(-1, 2, 4)[there], targets["boxes"][there]
+        )
+
+    def versions(self, images, targets, trial):
+        labels = torch.stack(targets["labels"], 1)
+        pixels, boxes, labels = trial.boxes(images, targets["boxes"], labels)
+        pairs = zip(boxes, labels, strict=True)
+        return pixels, [{"boxes": b, "labels": list(each.T)} for b, each in pairs]
+
+
+def test_a_detector_of_ones_own(tmp_path):
+    """With the ops for boxes, and a report, though only the task can read the boxes."""
+    sets = Located(TRAIN), Located(VALIDATION)
+    settings = {**TINY, "space": "coco", "out": tmp_path / "run"}
+    result = search_policy(network(), *sets, task=Detection(), **settings)
+    assert result.report.stat().st_size and np.ptp(result.policy.p_o[-1]) > 0
+    held_out = OnlineSearch(network(), Detection(), sets[1], "coco", apply_probability=0.99)
+    images, boxes, labels = padded_boxes(8)
+    given = {"boxes": boxes, "labels": list(labels.T)}
+    changed, moved = held_out.augment(images, given)
+    assert changed.shape == images.shape and moved["boxes"].shape == boxes.shape
+    assert not torch.equal(changed, images)
+
+
+@pytest.mark.parametrize(
+    ("returned", "sentence"),
+    [
+        (lambda images, targets, trial: trial.images(images), "images, targets of each"),
+        (lambda images, targets, trial: (images, [targets]), r"images uint8 \(4, 8, 16"),
+        (lambda images, targets, trial: (trial.images(images), targets), "4 versions, not Tensor"),
+        (lambda images, targets, trial: (trial.images(images), [targets]), "not 1 of them"),
+    ],
+)
+def test_versions_must_be_complete(returned, sentence):
+    task, sets = Soft(), (Digits(TRAIN), Digits(VALIDATION))
+    task.versions = returned
+    with pytest.raises(ValueError, match=f"Soft.versions .*{sentence}"):
+        search_policy(network(), *sets, task=task, policies=3, warmup_epochs=0, **TINY)
+
+
+def test_a_task_in_the_wrong_place():
+    sets = network(), Digits(TRAIN), Digits(TRAIN)
+    with pytest.raises(TypeError, match="Soft is a SearchTask: give it as task="):
+        search_policy(*sets, Soft())
+    with pytest.raises(TypeError, match=r"task is an object, not a class: Soft\(\)"):
+        search_policy(*sets, task=Soft)
+    with pytest.raises(NotImplementedError, match="SearchTask needs a method loss"):
+        search_policy(*sets, task=SearchTask(), **TINY)
 
 
 def test_a_loss_or_a_task_but_not_both():
