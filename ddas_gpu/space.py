@@ -243,6 +243,9 @@ GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY")
 TONES = ("Solarize", "Color", "Contrast", "Brightness", "Sharpness")
 CLASSIFICATION = (*PLAIN, "Rotate", "Posterize", *GEOMETRIC, *TONES)
 
+# What cameras differ in beside that: distance, haze and the colour of the light.
+CAMERA = (*CLASSIFICATION, "Shrink", "Enlarge", "Lighten", "Warmth")
+
 # Ops on the colours of the image, geometric ops that move the boxes, and ops inside the boxes.
 DETECTION = (
     "Identity",
@@ -276,6 +279,7 @@ DETECTION = (
 PRESETS: dict[str, dict[str, Any]] = {
     "cifar": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
     "svhn": {"ops": CLASSIFICATION, "levels": (2, 6, 10, 14)},
+    "camera": {"ops": CAMERA, "levels": (2, 6, 10, 14)},
     "imagenet": {
         "ops": (*CLASSIFICATION, "Cutout"),
         "levels": (7, 14),

@@ -261,6 +261,14 @@ PIXEL void cutout_image(const Job& job) {
     });
 }
 
+PIXEL void warmth_image(const Job& job) {
+    const int red = job.task->numbers.ints[0], green = job.task->numbers.ints[1];
+    const int blue = job.task->numbers.ints[2];
+    map_bytes(job, [=](byte v, int c) {
+        return warmth_pixel(v, c == 0 ? red : c == 1 ? green : blue);
+    });
+}
+
 PIXEL void run(const Job& job, Shared& shared) {
     switch (job.task->primitive) {
         case PRIMITIVE_COPY: return copy(job);
@@ -273,6 +281,7 @@ PIXEL void run(const Job& job, Shared& shared) {
         case PRIMITIVE_SMOOTH: return smooth_image(job);
         case PRIMITIVE_BLUR: return blur_image(job);
         case PRIMITIVE_CUTOUT: return cutout_image(job);
+        case PRIMITIVE_WARMTH: return warmth_image(job);
 #define POINT(name, function, map) \
     case PRIMITIVE_##name: return point_image<function>(job);
         POINT_PRIMITIVES(POINT)

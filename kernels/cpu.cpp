@@ -30,6 +30,7 @@ void run(const Job& job) {
         case PRIMITIVE_SMOOTH: return smooth_rows(job, [](byte d, byte) { return d; });
         case PRIMITIVE_BLUR: return blur(job);
         case PRIMITIVE_CUTOUT: return cutout(job);
+        case PRIMITIVE_WARMTH: return warmth(job);
 #define POINT(name, function, map) \
     case PRIMITIVE_##name: return map(job, [=](byte v) { return function(v, numbers); });
         POINT_PRIMITIVES(POINT)

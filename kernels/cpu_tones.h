@@ -148,4 +148,17 @@ void color(const Job& job) {
     });
 }
 
+void warmth(const Job& job) {
+    // As in autocontrast: lane i always holds channel i % 3.
+    constexpr int lanes = 96;
+    unsigned short gain[lanes];
+    for (int k = 0; k < lanes; ++k) gain[k] = job.task.numbers.ints[k % 3];
+    for_rows(job, [&](const byte* __restrict from, byte* __restrict to, std::int64_t n) {
+        std::int64_t i = 0;
+        for (; i + lanes <= n; i += lanes)
+            for (int k = 0; k < lanes; ++k) to[i + k] = warmth_pixel(from[i + k], gain[k]);
+        for (int k = 0; i + k < n; ++k) to[i + k] = warmth_pixel(from[i + k], gain[k]);
+    });
+}
+
 }  // namespace

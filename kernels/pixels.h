@@ -41,11 +41,22 @@ PIXEL byte brightness_pixel(byte v, const Numbers& numbers) {
     return blend_pixel(0, v, numbers.factor);
 }
 
+// Image.blend with white.
+PIXEL byte lighten_pixel(byte v, const Numbers& numbers) {
+    return blend_pixel(255, v, numbers.factor);
+}
+
 // --- parts of the other ops -----------------------------------------------------------------------
 
 // convert("L"): ITU-R 601-2 luma in 16.16 fixed point.
 PIXEL int grey_pixel(int red, int green, int blue) {
     return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16;
+}
+
+// Warmth: one channel times its factor in 1/128, at most 256; the sum fits in 16 bits.
+PIXEL byte warmth_pixel(byte v, unsigned short gain) {
+    unsigned short product = (unsigned short)(v * gain + 64) >> 7;
+    return product > 255 ? 255 : product;
 }
 
 // The grey that ImageEnhance.Contrast blends with: the rounded mean of convert("L").

@@ -32,6 +32,7 @@ def test_cifar_is_the_space_of_the_released_policies():
     ("name", "size", "depth"),
     [
         ("svhn", 52, 2),
+        ("camera", 68, 2),
         ("imagenet", 32, 2),
         ("coco", 68, 2),
         ("sanity", 19, 1),

@@ -372,7 +372,7 @@ declare(
         name="folder",
         task="classification",
         reader=FolderReader(),
-        space=SizedSpace("cifar", 32),
+        space=SizedSpace("camera", 32),
         from_files=True,
         search={
             "train_images": 2000,

@@ -64,6 +64,7 @@ SHARPNESS = primitive("SHARPNESS")  # factor
 SMOOTH = primitive("SMOOTH")
 BLUR = primitive("BLUR")
 CUTOUT = primitive("CUTOUT")  # ints: width, height; the centre is drawn
+WARMTH = primitive("WARMTH")  # ints: the factors of red, green and blue, 128 for 1
 
 
 def compiler_definitions() -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from ddas_gpu.ops.declare import (
     OPS,
     SHARPNESS,
     SMOOTH,
+    WARMTH,
     AffineMatrix,
     Argument,
     Law,
@@ -89,6 +90,20 @@ def rotation(degrees: float, height: int, width: int) -> AffineMatrix:
     c = cosine * -centre_x + sine * -centre_y + 0.0 + centre_x
     f = minus_sine * -centre_x + cosine * -centre_y + 0.0 + centre_y
     return cosine, sine, c, minus_sine, cosine, f
+
+
+def zoom(step: float, height: int, width: int) -> AffineMatrix:
+    """Return a map about the centre in which neighbouring pixels come from `step` pixels apart.
+
+    Rounded to 1/64: Pillow scales in double precision, and the kernels' fixed point is then exact.
+    """
+    step = round(64 * step) / 64
+    return step, 0, (1 - step) * width / 2, 0, step, (1 - step) * height / 2
+
+
+def gains(warmth: float) -> tuple[int, int, int]:
+    """Return the factors of red, green and blue in 1/128."""
+    return round(128 * (1 + warmth)), 128, round(128 * (1 - warmth))
 
 
 # --- the ops, in the order of the search spaces ---------------------------------------------------
@@ -245,6 +260,51 @@ def Cutout(image: Image.Image, side: int, centre: tuple[int, int], fill: int = 0
     if side:  # Pillow refuses an empty box
         image.paste((fill,) * 3, (left, top, left + side, top + side))
     return image
+
+
+# --- what cameras differ in beside that: distance, haze and the colour of the light ---------------
+
+
+@geometric(
+    zoom,
+    law=lambda level, scale: round(64 * (1 + level / 10)) / 64,
+    accepts=Range(1, 8, "how many times smaller things become; rounded to 1/64"),
+)
+def Shrink(image: Image.Image, step: float, fill: int = 0) -> Image.Image:
+    return affine(image, zoom(step, image.height, image.width), fill)
+
+
+@geometric(
+    zoom,
+    law=lambda level, scale: round(64 / (1 + level / 10)) / 64,
+    accepts=Range(1 / 64, 1, "1 / how many times larger things become; rounded to 1/64"),
+)
+def Enlarge(image: Image.Image, step: float, fill: int = 0) -> Image.Image:
+    return affine(image, zoom(step, image.height, image.width), fill)
+
+
+@point_op(
+    one_factor,
+    by_table=True,
+    law=lambda level, scale: max(0.0, 1 - 0.06 * level),
+    accepts=Range(0, 1, "1 leaves the image as it is, 0 makes it white"),
+)
+def Lighten(image: Image.Image, factor: float) -> Image.Image:
+    white = Image.new("RGB", image.size, (255, 255, 255))
+    return Image.blend(white, image, factor)
+
+
+@op(
+    WARMTH,
+    lambda warmth, height, width: Numbers(ints=gains(warmth)),
+    law=lambda level, scale: min(1.0, 0.05 * level),
+    accepts=Range(-1, 1, "0 leaves the image as it is, 1 doubles red and takes away blue"),
+    signed=True,
+)
+def Warmth(image: Image.Image, warmth: float) -> Image.Image:
+    red, green, blue = gains(warmth)
+    table = [min(255, (v * gain + 64) // 128) for gain in (red, green, blue) for v in range(256)]
+    return image.point(table)
 
 
 @geometric(lambda argument, height, width: (0, -1, width, 1, 0, 0), square=True)

@@ -15,8 +15,8 @@ if __name__ == "__main__":
 from ddas_gpu.cli import parsing
 from ddas_gpu.cli.running import run_job, settings_of_run
 from ddas_gpu.cli.shell import exit_code, leave
+from ddas_gpu.search.presets import shape_of
 from ddas_gpu.search.settings import SearchSettings, preset
-from ddas_gpu.space import SearchSpace
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def parse(argv: list[str]) -> SearchSettings:
     def fresh() -> SearchSettings:
         defaults = preset(first.data, first.sanity_check, first.scale)
         if first.space is not None:
-            defaults = defaults.replace(levels=(), depth=SearchSpace.load(first.space).depth)
+            defaults = defaults.replace(**shape_of(first.space))
         return defaults
 
     def of_run(folder: Path) -> SearchSettings:

@@ -15,6 +15,7 @@ from ddas_gpu.cli import groups
 from ddas_gpu.cli.rules import check_rules, flag
 from ddas_gpu.cli.settings import Settings
 from ddas_gpu.data.catalog import CUSTOM, find_data
+from ddas_gpu.search.presets import SIZED
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.tasks.facts import facts_of
 
@@ -44,9 +45,10 @@ class PolicySettings:
     """What is searched, and how fast."""
 
     space: Path | None = None
-    """A JSON file with a search space of your own; without this the preset's."""
+    """The name of a space, such as cifar, or camera (more ops, for --val-root), or a JSON file with
+    one of your own; without this the preset's."""
     levels: tuple[float, ...] = ()
-    """Magnitude levels of the preset's ops."""
+    """Magnitude levels of the space's ops, unless it is your own."""
     depth: int = 2
     """Ops per policy (N_o)."""
     policies: int = 3
@@ -144,16 +146,20 @@ class SearchSettings(Settings):
             )
 
     def search_space(self) -> SearchSpace:
-        """Return the candidates: the preset's ops at --levels and --depth, or those of --space."""
+        """Return the candidates: --space or the preset's, at --levels and --depth."""
         policy, data = self.policy, self.data
         if policy.space is None:
             space = self.spec.sanity_space if data.sanity_check else self.spec.space
             return space.at(data.image_size, policy.levels, policy.depth)
-        if policy.levels:
-            raise ValueError(f"--levels is for the presets: {policy.space} has its own")
-        own = SearchSpace.load(policy.space)
-        check_space(own, facts_of(self.spec.task).has_boxes, str(policy.space))
-        return dataclasses.replace(own, depth=policy.depth)
+        name = str(policy.space)
+        if name in SIZED:
+            own = SIZED[name].at(data.image_size, policy.levels, policy.depth)
+        elif policy.levels:
+            raise ValueError(f"--levels is for the presets: {name} has its own")
+        else:
+            own = dataclasses.replace(SearchSpace.load(policy.space), depth=policy.depth)
+        check_space(own, facts_of(self.spec.task).has_boxes, name)
+        return own
 
 
 # The paper's check: one op per policy, one level, and augmentation more likely than not. Only

@@ -34,6 +34,13 @@ LAWS = [
     ("Brightness", 0, 0.1),
     ("Sharpness", 14, 2.62),
     ("Cutout", 10, 20),
+    ("Shrink", 10, 2.0),
+    ("Shrink", 6, 102 / 64),
+    ("Enlarge", 10, 0.5),
+    ("Lighten", 10, 0.4),
+    ("Lighten", 30, 0.0),
+    ("Warmth", 14, 0.7),
+    ("Warmth", 30, 1.0),
 ]
 
 

@@ -83,6 +83,12 @@ def test_a_space_of_ones_own(tmp_path):
     assert found.depth == 1
 
 
+def test_a_space_by_name(tmp_path):
+    assert search(*TINY, "--space", "camera", "--levels", 6, "--out", tmp_path / "run") == 0
+    found = PolicySchedule.load(tmp_path / "run" / "policy.json").space
+    assert (len(found), str(found[-1])) == (8 + 15, "Warmth 6")
+
+
 def test_photographs_from_a_folder(imagenet_root, tmp_path):
     """Images of all sizes, and a validation set from another folder."""
     photographs = sorted((imagenet_root / "train").rglob("*.JPEG"))
@@ -188,6 +194,8 @@ NUMBERS = {
     "--model what": "unknown model 'what'",
     "--train-images 2000": "2000 + 40 images are wanted, but there are only 1200",
     "--space missing.json": "missing.json",
+    "--space missing": "unknown space 'missing'; there are: digits",
+    "--space coco": "BBox_Cutout needs boxes",
 }
 
 

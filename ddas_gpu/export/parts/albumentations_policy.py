@@ -97,6 +97,11 @@ def _shift(x: int = 0, y: int = 0) -> Any:
     return A.Affine(translate_px={"x": (-x, -x), "y": (-y, -y)}, **EDGES)
 
 
+def _zoom(step: float) -> Any:
+    step = round(64 * step) / 64
+    return A.Affine(scale=(1 / step, 1 / step), **EDGES)
+
+
 MOVES = {
     "FlipLR": lambda _: A.HorizontalFlip(p=1.0),
     "FlipUD": lambda _: A.VerticalFlip(p=1.0),
@@ -106,4 +111,6 @@ MOVES = {
     "ShearY": lambda amount: _shear(b=amount),
     "TranslateX": lambda pixels: _shift(x=pixels),
     "TranslateY": lambda pixels: _shift(y=pixels),
+    "Shrink": _zoom,
+    "Enlarge": _zoom,
 }

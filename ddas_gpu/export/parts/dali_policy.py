@@ -115,6 +115,14 @@ def _warp(images: Any, argument: Any, matrix: Any, position: Any) -> Any:
     )
 
 
+def _zoom(images: Any, step: Any, matrix: Any, position: Any) -> Any:
+    size = fn.cast(images.shape()[:2], dtype=types.FLOAT)
+    back = fn.transforms.scale(scale=fn.stack(step, step), center=fn.stack(size[1], size[0]) / 2)
+    return fn.warp_affine(
+        images, matrix=back, inverse_map=True, fill_value=FILL, interp_type=types.INTERP_NN
+    )
+
+
 def _rotate(images: Any, degrees: Any, matrix: Any, position: Any) -> Any:
     return fn.rotate(
         images, angle=degrees, keep_size=True, fill_value=FILL, interp_type=types.INTERP_NN
@@ -167,6 +175,16 @@ def _brightness(images: Any, factor: Any, matrix: Any, position: Any) -> Any:
     return fn.brightness(images, brightness=factor)
 
 
+def _lighten(images: Any, factor: Any, matrix: Any, position: Any) -> Any:
+    return fn.cast_like(math.floor(255.0 + _beside(images, factor) * (images - 255.0)), images)
+
+
+def _warmth(images: Any, warmth: Any, matrix: Any, position: Any) -> Any:
+    gains = math.floor(fn.stack(1.0 + warmth, 1.0, 1.0 - warmth) * 128.0 + 0.5)
+    warmed = math.floor((images * _beside(images, gains) + 64.0) / 128.0)
+    return fn.cast_like(math.min(warmed, 255.0), images)
+
+
 def _sharpness(images: Any, factor: Any, matrix: Any, position: Any) -> Any:
     kernel = types.Constant(ONE) * factor + types.Constant(SMOOTH) * (1.0 - factor)
     return fn.filter(images, _beside(images, kernel))
@@ -206,5 +224,9 @@ OPERATORS = {
     "Brightness": _brightness,
     "Sharpness": _sharpness,
     "Cutout": _cutout,
+    "Shrink": _zoom,
+    "Enlarge": _zoom,
+    "Lighten": _lighten,
+    "Warmth": _warmth,
     "Rotate90": _rotate90,
 }

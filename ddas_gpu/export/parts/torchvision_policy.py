@@ -63,6 +63,11 @@ def _move(inpt: Any, shift: tuple[int, int] = (0, 0), x: float = 0.0, y: float =
     return F.affine(inpt, angle=0.0, translate=list(shift), scale=1.0, shear=shear, center=corner)
 
 
+def _zoom(inpt: Any, step: float) -> Any:
+    step = round(64 * step) / 64
+    return F.affine(inpt, angle=0.0, translate=[0, 0], scale=1 / step, shear=[0.0, 0.0])
+
+
 # Where pixels go, for masks and boxes. Pillow's offset says where a pixel comes from.
 MOVES = {
     "FlipLR": lambda inpt, _: F.horizontal_flip(inpt),
@@ -73,4 +78,6 @@ MOVES = {
     "ShearY": lambda inpt, amount: _move(inpt, y=amount),
     "TranslateX": lambda inpt, pixels: _move(inpt, (-pixels, 0)),
     "TranslateY": lambda inpt, pixels: _move(inpt, (0, -pixels)),
+    "Shrink": _zoom,
+    "Enlarge": _zoom,
 }

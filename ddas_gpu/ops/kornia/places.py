@@ -95,6 +95,30 @@ def TranslateY(images: Tensor, call: Call) -> Tensor:
     return warp(images, call, away_from_identity(((0, 0, 0), (0, 0, -1))))
 
 
+@moves(argument=BILINEAR)
+def Shrink(images: Tensor, call: Call) -> Tensor:
+    """not rounded to 1/64"""
+    return warp(images, call, about_centre(images))
+
+
+@moves(argument=BILINEAR)
+def Enlarge(images: Tensor, call: Call) -> Tensor:
+    """not rounded to 1/64"""
+    return warp(images, call, about_centre(images))
+
+
+def about_centre(images: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the matrix of a zoom as a function of its step."""
+
+    def matrix(step: Tensor) -> Tensor:
+        size, still = 1 / step, torch.zeros_like(step)
+        x, y = ((1 - size) * (side - 1) / 2 for side in (images.shape[3], images.shape[2]))
+        rows = (size, still, x), (still, size, y)
+        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+    return matrix
+
+
 def away_from_identity(direction: tuple[tuple[float, ...], ...]) -> Callable[[Tensor], Tensor]:
     """Return the matrix as a function of an argument in which it is linear."""
 

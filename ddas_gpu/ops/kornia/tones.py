@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ddas_gpu.ops.kornia.entries import BANK, EXACT, STRAIGHT_THROUGH, Call, changes
 from ddas_gpu.ops.kornia.levels import WHITE, Levels, blend, round_half_up
-from ddas_gpu.ops.table import OPS, Argument
+from ddas_gpu.ops.table import OPS, Argument, gains
 
 # Pillow's weights of R, G and B. In float32, too, products and sums of bytes with them are exact.
 LUMINANCE = (19595 / 65536, 38470 / 65536, 7471 / 65536)
@@ -119,6 +119,20 @@ def Contrast(levels: Levels, call: Call) -> Tensor:
 def Brightness(levels: Levels, call: Call) -> Tensor:
     """0 where clipped"""
     return levels.values * call.argument
+
+
+@changes(argument=EXACT)
+def Lighten(levels: Levels, call: Call) -> Tensor:
+    return blend(levels.values.new_tensor(WHITE), levels.values, call.argument)
+
+
+@changes(argument=STRAIGHT_THROUGH, rounds=True)
+def Warmth(levels: Levels, call: Call) -> Tensor:
+    """0 where clipped"""
+    exact = torch.cat([1 + call.argument, torch.ones_like(call.argument), 1 - call.argument], 1)
+    rounded = torch.tensor([gains(value) for value in call.values], device=exact.device)
+    factors = exact + (rounded.to(exact)[:, :, None, None] / 128 - exact).detach()
+    return levels.values * factors
 
 
 def luminance(levels: Tensor) -> Tensor:
