@@ -16,8 +16,14 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ddas_gpu.gradients.layer_rules import CapturedCall, take_apart
-from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
+from ddas_gpu.gradients.layer_rules import LOW_PRECISION, CapturedCall, take_apart
+from ddas_gpu.gradients.versions import (
+    RandomState,
+    Tensors,
+    Versions,
+    autocast_dtype,
+    full_precision,
+)
 
 _RELU_IN_PLACE = {torch.relu_, torch.Tensor.relu_}
 _RELU = {F.relu, torch.relu, torch.Tensor.relu} | _RELU_IN_PLACE
@@ -72,6 +78,7 @@ class FoldedPass(TorchFunctionMode):
         names = self._names.get(id(weight)), self._names.get(id(bias))
         if names == (None, None):
             return function(*args, **kwargs)
+        a = _rounded(a)
         output = layer.output(a, weight.detach(), None if bias is None else bias.detach())
         if not output.requires_grad:
             # A leaf could not be written to, as ReLU in place does; nor may this pass for a view.
@@ -97,6 +104,8 @@ class FoldedPass(TorchFunctionMode):
         names = self._names.get(id(weight)), self._names.get(id(bias))
         if not training and names == (None, None):
             return F.batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
+        if weight is None and input.dtype in LOW_PRECISION:
+            raise CannotFold("batch norm without weights saves statistics of 16 bits")
         tensors = (input, weight, bias, running_mean, running_var)
         how = (training, momentum, eps, self._count)
         output = _VersionsBatchNorm.apply(*tensors, how, names, self.norm_rows)
@@ -134,7 +143,8 @@ class _VersionsBatchNorm(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
         x, weight, bias, mean, variance, (training, momentum, eps, count), names, rows = arguments
         output, channels = torch.empty_like(x), x.shape[1]
-        means, deviations = x.new_empty(2, count, channels) if training else x.new_empty(2, 0)
+        like = x if weight is None else weight  # under autocast x has fewer bits
+        means, deviations = like.new_empty((2, count, channels) if training else (2, 0))
         parts = zip(x.chunk(count), output.chunk(count), strict=True)
         for version, (part, out) in enumerate(parts):
             statistics = (None, None) if training and version > 0 else (mean, variance)
@@ -193,6 +203,12 @@ class _VersionsBatchNorm(torch.autograd.Function):
         return (to_input if mask[0] else None, *[None] * 7)
 
 
+def _rounded(a: torch.Tensor) -> torch.Tensor:
+    """The input of a layer in the type that autocast, if active, has the layer compute in."""
+    dtype = autocast_dtype(a.device)
+    return a if dtype is None or a.dtype == torch.float64 else a.to(dtype)
+
+
 def _unchanged(rectified: tuple[torch.Tensor, int] | None) -> torch.Tensor | None:
     if rectified is None:
         return None
@@ -217,7 +233,8 @@ def folds(versions: Versions) -> bool:
     """Whether a folded pass gives every version what a pass of its own gives it.
 
     Tried on two batches that no mixture could leave alike. The model must not branch on values:
-    then a pass is one formula, and what holds for these batches holds for all.
+    then a pass is one formula, and what holds for these batches holds for all. Tried without
+    autocast, whose rounding would hide small differences: the formula is the same with it.
     """
     first = versions.images[0]
     second = 0.1 * first.abs().amax() - 0.7 * first.roll(1, 0)
@@ -228,8 +245,11 @@ def folds(versions: Versions) -> bool:
         parts = list(split(together, 2))
     except (RuntimeError, ValueError, CannotFold):
         return False  # an error of the model's own will come again when the versions pass in turn
-    if not start.is_now():
-        start.restore()
+    finally:
+        drew = not start.is_now()
+        if drew:
+            start.restore()
+    if drew:
         return False
     same = all(_alike(outputs, part) for (outputs, _), part in zip(apart, parts, strict=True))
     return same and _alike(apart[0][1], buffers)
@@ -256,7 +276,7 @@ def _outputs(
 ) -> tuple[Any, Tensors]:
     """What the model returns and its layers see, and the buffers after the pass."""
     buffers = versions.copy_buffers()
-    with mode, _Inputs() as inputs:
+    with full_precision(images.device), mode, _Inputs() as inputs:
         outputs = functional_call(versions.model, {**versions.parameters, **buffers}, (images,))
     return (outputs, inputs.seen), buffers
 

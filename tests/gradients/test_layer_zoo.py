@@ -212,6 +212,10 @@ def beside(model, normed, rectified):
     return model.second(rectified) + 0.5 * normed
 
 
+def beside_noise(model, normed, rectified):
+    return beside(model, normed, F.dropout(rectified))
+
+
 def twice(model, normed, rectified):
     return model.second(rectified) + normed.relu()
 
@@ -290,6 +294,7 @@ def test_models_of_the_users_own(model, method):
         (TokensFirst, False),
         (lambda: normalised(nn.GroupNorm(2, 8)), False),  # no rule for its weights
         (lambda: Pooled(nn.Conv2d(3, 8, 3), nn.Dropout(), channels=8), False),
+        (lambda: Rectified(beside_noise), False),  # which ends the pass after it has drawn
     ],
 )
 def test_versions_pass_together_only_where_nothing_mixes_them(model, together):
