@@ -13,7 +13,14 @@ from torch.func import functional_call
 
 from ddas_gpu.gradients.folding import CannotFold, FoldedCall, FoldedPass, split
 from ddas_gpu.gradients.plan import Plan
-from ddas_gpu.gradients.versions import CHANGED, Tensors, Versions, WeightedGradient, Weighting
+from ddas_gpu.gradients.versions import (
+    CHANGED,
+    Tensors,
+    Versions,
+    WeightedGradient,
+    Weighting,
+    full_precision,
+)
 
 
 class FoldedGradients:
@@ -41,7 +48,7 @@ class FoldedGradients:
     def _pass(self, group: range, leaves: Tensors, plan: Plan) -> list[torch.Tensor]:
         versions, factors = self._versions, self._weighting.weights
         mode = FoldedPass(leaves, len(group))
-        with torch.enable_grad():
+        with torch.enable_grad(), versions.autocast():
             buffers = versions.buffers_of(group[0])
             images = versions.images[group.start : group.stop].flatten(0, 1)
             with mode:
@@ -50,7 +57,10 @@ class FoldedGradients:
             losses = [versions.loss_of(version, part) for version, part in parts]
             calls, norm_rows = mode.calls, mode.norm_rows
             del outputs, parts, mode  # activations live no longer than the graph and the calls
-        scales = [torch.full_like(loss, factors[v]) for v, loss in zip(group, losses, strict=True)]
+        scales = [
+            torch.full_like(loss, factors[version] * versions.loss_scale)
+            for version, loss in zip(group, losses, strict=True)
+        ]
         unexpected = [*leaves.values(), *versions.parameters.values()]
         edges = [call.edge for call in calls]
         cotangents = torch.autograd.grad(losses, edges + unexpected, scales, allow_unused=True)
@@ -98,6 +108,9 @@ class FoldedGradients:
                 self._rows[first : first + len(versions), place].add_(part)
 
     def _sum_up(self, leaves: Tensors, plan: Plan) -> WeightedGradient:
+        if self._versions.loss_scale != 1:
+            self._rows /= self._versions.loss_scale
+            self._row_sum /= self._versions.loss_scale
         for row in self._rows:
             self._row_sum += row
         ready = {
@@ -116,7 +129,9 @@ class FoldedGradients:
                 if call.parameter == name:
                     gradient = call.weight_gradient(weight)
                     total = gradient if total is None else total.add_(gradient)
-        return torch.zeros_like(weight) if total is None else total
+        if total is None:
+            return torch.zeros_like(weight)
+        return total if self._versions.loss_scale == 1 else total / self._versions.loss_scale
 
     def weighted(self) -> WeightedGradient:
         """Σ_l w_l g_l."""
@@ -125,7 +140,11 @@ class FoldedGradients:
     @torch.no_grad()
     def dot(self, direction: Tensors) -> torch.Tensor:
         """(L+1,): g_l · direction."""
-        weighting = self._weighting
+        with full_precision(self._versions.images.device):
+            return self._dot(direction)
+
+    def _dot(self, direction: Tensors) -> torch.Tensor:
+        weighting, scale = self._weighting, self._versions.loss_scale
         total = self._weighted.product(direction)
         if total is None:
             raise RuntimeError(CHANGED)
@@ -140,7 +159,7 @@ class FoldedGradients:
             found = [call.dot_by_version(direction, count, first) for call in calls]
             by_version = torch.stack(found).sum(0) if found else in_rows.new_zeros(count - first)
             pairs = zip(group[first:], by_version.unbind(), strict=True)
-            products += [product for version, product in pairs if version in self._kept]
+            products += [product / scale for version, product in pairs if version in self._kept]
         weights = in_rows.new_tensor([weighting.weights[version] for version in self._kept])
         kept = (in_rows + torch.stack(products)) / weights
         at = self._solved

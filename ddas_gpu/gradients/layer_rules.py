@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-_LOW_PRECISION = (torch.float16, torch.bfloat16)
+LOW_PRECISION = (torch.float16, torch.bfloat16)
 _USUAL = ("input", "weight", "bias")
 # {function: its first arguments}: the layer's input, its weight, and perhaps a bias.
 RULES: dict[Callable[..., torch.Tensor], tuple[str, ...]] = {
@@ -71,7 +71,10 @@ class Layer:
     def weight_gradient(
         self, a: torch.Tensor, b: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        """The gradient of the weight, from the input and the cotangent of the output."""
+        """The gradient of the weight, from the input and the cotangent of the output.
+
+        Of `weight` only the shape is used.
+        """
         if self.function is F.linear:
             return b.flatten(0, -2).t() @ a.flatten(0, -2)
         options, axes = self._options(), weight.dim() - 2
@@ -83,7 +86,7 @@ class Layer:
         return torch.ops.aten.convolution_backward(
             b,
             a,
-            weight,
+            weight.to(a.dtype),
             None,
             per_axis("stride", 1),
             per_axis("padding", 0),
@@ -97,7 +100,8 @@ class Layer:
     def bias_gradients(self, b: torch.Tensor, count: int) -> torch.Tensor:
         """(count, channels): of each of the versions in the batch."""
         b = b if self.function is F.linear else b.movedim(1, -1)
-        return b.reshape(count, -1, b.shape[-1]).sum(1)
+        dtype = torch.float32 if b.dtype in LOW_PRECISION else b.dtype
+        return b.reshape(count, -1, b.shape[-1]).sum(1, dtype=dtype)
 
     def _options(self) -> dict[str, Any]:
         return dict(zip(_CONVOLUTIONS[self.function], self.args, strict=False)) | self.kwargs
@@ -147,12 +151,12 @@ class CapturedCall:
         """Of all images in the batch."""
         assert self.b is not None  # the loss depended on this call
         self.require_unchanged()
-        return self.layer.weight_gradient(self.a, self.b, weight)
+        return self.layer.weight_gradient(self.a, self.b, weight).to(weight.dtype)
 
     def _change(self, direction: Mapping[str, torch.Tensor], first_image: int = 0) -> torch.Tensor:
         self.require_unchanged()
-        a = self.a[first_image:] if first_image else self.a
-        return self.layer.output(a, direction[self.parameter])
+        a, v = self.a[first_image:] if first_image else self.a, direction[self.parameter]
+        return self.layer.output(a, v.to(a.dtype) if a.dtype in LOW_PRECISION else v)
 
     def require_unchanged(self) -> None:
         if self.a._version != self.written:
@@ -182,7 +186,7 @@ def inner_by_version(a: torch.Tensor, b: torch.Tensor, count: int) -> torch.Tens
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, in float32 if it has fewer bits."""
-    return tensor.float() if tensor.dtype in _LOW_PRECISION else tensor
+    return tensor.float() if tensor.dtype in LOW_PRECISION else tensor
 
 
 def _in_memory_order(tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:

@@ -154,7 +154,8 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
     found = survey(versions)
     joining = weighting.plain and versions.autocast_dtype is None
     check = method in ("auto", "fast")  # the others only say what the fast way would take
-    folding = _versions_together(versions, found, check) if capture and joining else 1
+    together = capture and weighting.plain
+    folding = _versions_together(versions, found, check) if together else 1
     key = (len(weighting.kept), method, memory, capture, joining, folding)
     if key not in found.plans:
         found.plans[key] = choose(found, *key)

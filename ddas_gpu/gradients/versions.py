@@ -52,7 +52,7 @@ class Versions:
         self.parameters: Tensors = {n: p for n, p in model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
-        self.autocast_dtype = _autocast_dtype(images.device)
+        self.autocast_dtype = autocast_dtype(images.device)
         self.loss_scale = FLOAT16_SCALE if self.autocast_dtype == torch.float16 else 1.0
         self._start = RandomState(images.device)
         self._random_states: list[RandomState] = []
@@ -151,7 +151,8 @@ def full_precision(device: torch.device) -> AbstractContextManager:
     return nullcontext()
 
 
-def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The type that autocast computes in here, or None."""
     if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     return None

@@ -12,12 +12,16 @@ from torch.nn import functional as F
 
 from ddas_gpu.gradients import PolicyGradients
 from ddas_gpu.models import build
+from ddas_gpu.models.frozen_batch_norm import freeze_batch_norm
 
 WAYS = ("fast", "lean", "reference")
 
 
 def products(model, method, autocast=None, seed=0):
-    """(losses, weighted gradient, products) of a step in float32, products outside of autocast."""
+    """(losses, weighted gradient, products, |g| |v|) of a step in float32.
+
+    The products are asked for outside of autocast.
+    """
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn(4, 8, 3, 16, 16, generator=generator)
     targets = torch.randint(5, (8,), generator=generator)
@@ -57,6 +61,61 @@ def test_autocast_agrees_with_the_reference_under_autocast(name, method, dtype, 
         assert ours[1][name].dtype == torch.float32
         error = (ours[1][name] - gradient).norm()
         assert error <= 0.05 * gradient.norm() + 1e-3 * length, name
+
+
+class Regions(nn.Module):
+    """Biases, a convolution that autocast is switched off for, and a batch norm after it."""
+
+    def __init__(self, affine=True):
+        super().__init__()
+        self.stem, self.second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+        self.norm, self.classifier = nn.BatchNorm2d(16, affine=affine), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = torch.tanh(self.stem(x))
+        with torch.autocast("cpu", enabled=False):
+            x = self.second(x.float())
+        x = F.relu(self.norm(x.to(self.classifier(x.mean((2, 3))).dtype)))
+        return self.classifier(x.mean((2, 3)))
+
+
+TOGETHER = {
+    "wrn-10-1": (lambda: build("wrn-10-1", 5), True),
+    "detector's layers": (lambda: freeze_batch_norm(build("small", 5)), True),
+    "autocast switched off inside": (Regions, True),
+    "batch norm without weights": (lambda: Regions(affine=False), False),
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.bfloat16, 4e-3), (torch.float16, 5e-4)], ids=["bf16", "fp16"]
+)
+@pytest.mark.parametrize("case", TOGETHER)
+def test_versions_pass_together_under_autocast(case, dtype, tolerance):
+    make, together = TOGETHER[case]
+    torch.manual_seed(0)
+    model = make()
+    images, labels = torch.randn(4, 8, 3, 16, 16), torch.randint(5, (8,))
+    weights, batch = (0.1, 0.5, 0.2, 0.2), (F.cross_entropy, images, labels)
+    direction = {name: torch.randn_like(p) * 0.1 for name, p in model.named_parameters()}
+
+    def step(method):
+        with torch.autocast("cpu", dtype):
+            return PolicyGradients(copy.deepcopy(model), *batch, weights, method)
+
+    fast, reference = step("fast"), step("reference")
+    assert fast.plan.folded == (4 if together else 1)
+    torch.testing.assert_close(fast.losses, reference.losses, rtol=tolerance, atol=0)
+    ours, theirs = fast.weighted(), reference.weighted()
+    length = sum(g.square().sum() for g in theirs.values()).sqrt()
+    error = sum((ours[name] - g).square().sum() for name, g in theirs.items()).sqrt()
+    assert error <= 2 * tolerance * length
+    assert {gradient.dtype for gradient in ours.values()} == {torch.float32}
+    dots = fast.dot(direction)
+    length *= sum(v.square().sum() for v in direction.values()).sqrt()
+    assert (dots - reference.dot(direction)).abs().max() <= tolerance * length
+    with torch.autocast("cpu", dtype):  # sums keep their 32 bits
+        assert torch.equal(step("fast").dot(direction), dots)
 
 
 def test_float16_keeps_small_cotangents():
