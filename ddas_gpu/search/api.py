@@ -19,14 +19,15 @@ from ddas_gpu.cli.shell import prepare
 from ddas_gpu.data.datasets import COLUMNS, one_size, open_examples
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.distributed.ranks import Ranks
+from ddas_gpu.pipelines.transform import require_levels
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.runs.run_folder import CONFIG
 from ddas_gpu.search.algorithm import Search
 from ddas_gpu.search.job import SearchJob
-from ddas_gpu.search.presets import find_space, preset_depth
+from ddas_gpu.search.presets import find_space, preset_shape
 from ddas_gpu.search.settings import SearchSettings, preset
 from ddas_gpu.space import SearchSpace, check_space
-from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask
+from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask, bare
 
 MIXED_SIZE = 64  # pixels per side for images of different sizes, as with --data folder
 # Flags whose place the arguments take.
@@ -84,6 +85,11 @@ def search_policy(
     """
     if task is not None and loss is not F.cross_entropy:
         raise TypeError("give a loss or a task: the task has its own loss")
+    if isinstance(loss, SearchTask):
+        raise TypeError(f"{type(loss).__name__} is a SearchTask: give it as task=…")
+    if isinstance(task, type):
+        raise TypeError(f"task is an object, not a class: {task.__name__}()")
+    require_levels(mean, std)
     own = Own(
         model,
         open_examples(train, columns, seed),
@@ -120,7 +126,7 @@ def make_settings(own: Own, space: str | SearchSpace, values: dict[str, Any]) ->
             raise TypeError(f"search_policy has no setting {name!r}; the nearest is {near[0]!r}")
     of_space: dict[str, Any]
     if isinstance(space, str):
-        of_space = {"levels": find_space(space).levels, "depth": preset_depth(space)}
+        of_space = preset_shape(space)
     else:
         of_space = {"depth": space.depth}
     sizes = {"train_images": len(own.train), "val_images": len(own.validation)}
@@ -169,6 +175,7 @@ def make_space(settings: SearchSettings, space: str | SearchSpace) -> SearchSpac
 def model_name(model: Any) -> str:
     """Return the class of a module, or "module:function"."""
     if isinstance(model, nn.Module):
+        model = bare(model)
         return f"{type(model).__module__}.{type(model).__qualname__}"
     if not callable(model):
         raise TypeError(
@@ -185,9 +192,8 @@ def run(settings: SearchSettings, space: SearchSpace, own: Own, quiet: bool) -> 
     """
 
     def build(device: torch.device, ranks: Ranks) -> SearchJob:
-        return SearchJob(
-            Search(settings, space, Custom(own, settings, device, ranks), device, ranks)
-        )
+        search = Search(settings, space, Custom(own, settings, device, ranks), device, ranks)
+        return SearchJob(search, quiet)
 
     threads = torch.get_num_threads(), ops.get_num_threads()
     writes = settings.run.out is not None

@@ -68,6 +68,17 @@ def test_provenance_is_true():
     assert first[0] != second[0] and first[1] == second[1]
 
 
+@pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel])
+def test_wrappers_of_the_network_are_taken_off(wrap):
+    plain, wrapped = search(network()).policy, search(wrap(network())).policy
+    assert wrapped == plain and wrapped.settings["model"] == plain.settings["model"]
+
+
+def test_quiet_prints_nothing(capfd):
+    search()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_users_objects_and_generators_stay_as_they_are():
     model = network()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -354,6 +365,9 @@ def test_a_killed_process_resumes(tmp_path):
         ({"space": "coco"}, ValueError, "needs boxes"),
         ({"model": 3}, TypeError, "nn.Module or a function"),
         ({"model": lambda: 3}, TypeError, "the function returned int"),
+        ({"model": network().requires_grad_(False)}, ValueError, "no parameter that requires"),
+        ({"mean": (0.485, 0.456, 0.406)}, ValueError, "mean is given in levels .* by 255"),
+        ({"std": (0.229, 0.224, 0.225)}, ValueError, "std is given in levels .* by 255"),
         ({"train": 3}, TypeError, "data is a Dataset"),
         ({"train": "/nowhere"}, ValueError, "there is no folder /nowhere"),
         ({"train": (np.zeros((2, 4, 4, 3)), [0, 1])}, ValueError, "uint8, before any"),
