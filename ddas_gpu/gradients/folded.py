@@ -11,7 +11,8 @@ from functools import partial
 import torch
 from torch.func import functional_call
 
-from ddas_gpu.gradients.folding import CannotFold, FoldedCall, FoldedPass, split
+from ddas_gpu.gradients.folding import CannotFold, FoldedPass, split
+from ddas_gpu.gradients.layer_rules import FoldedCall
 from ddas_gpu.gradients.plan import Plan
 from ddas_gpu.gradients.versions import (
     CHANGED,

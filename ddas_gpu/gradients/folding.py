@@ -2,12 +2,13 @@
 
 Layers treat every image by itself, so they can be called once for all versions. Batch norm cannot:
 it is called for each version, on its part of the batch. What else a model may do with the images of
-a batch is not known beforehand, so `folds` compares a folded pass with passes in turn, once.
+a batch is not known beforehand: `folds` compares a folded pass with passes in turn,
+once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,14 +17,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ddas_gpu.gradients.layer_rules import LOW_PRECISION, CapturedCall, take_apart
-from ddas_gpu.gradients.versions import (
-    RandomState,
-    Tensors,
-    Versions,
-    autocast_dtype,
-    full_precision,
-)
+from ddas_gpu.gradients.layer_rules import LOW_PRECISION, FoldedCall, take_apart
+from ddas_gpu.gradients.versions import RandomState, Tensors, Versions, full_precision, rounded
 
 _RELU_IN_PLACE = {torch.relu_, torch.Tensor.relu_}
 _RELU = {F.relu, torch.relu, torch.Tensor.relu} | _RELU_IN_PLACE
@@ -33,14 +28,6 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 class CannotFold(Exception):
     """A folded pass would not give what passes in turn give."""
-
-
-@dataclass
-class FoldedCall(CapturedCall):
-    """A layer's call for all versions of a pass, and the place of its output in the graph."""
-
-    bias: str | None = None
-    edge: Any = None
 
 
 class FoldedPass(TorchFunctionMode):
@@ -78,7 +65,7 @@ class FoldedPass(TorchFunctionMode):
         names = self._names.get(id(weight)), self._names.get(id(bias))
         if names == (None, None):
             return function(*args, **kwargs)
-        a = _rounded(a)
+        a = rounded(a)
         output = layer.output(a, weight.detach(), None if bias is None else bias.detach())
         if not output.requires_grad:
             # A leaf could not be written to, as ReLU in place does; nor may this pass for a view.
@@ -203,12 +190,6 @@ class _VersionsBatchNorm(torch.autograd.Function):
         return (to_input if mask[0] else None, *[None] * 7)
 
 
-def _rounded(a: torch.Tensor) -> torch.Tensor:
-    """The input of a layer in the type that autocast, if active, has the layer compute in."""
-    dtype = autocast_dtype(a.device)
-    return a if dtype is None or a.dtype == torch.float64 else a.to(dtype)
-
-
 def _unchanged(rectified: tuple[torch.Tensor, int] | None) -> torch.Tensor | None:
     if rectified is None:
         return None
@@ -236,49 +217,63 @@ def folds(versions: Versions) -> bool:
     then a pass is one formula, and what holds for these batches holds for all. Tried without
     autocast, whose rounding would hide small differences: the formula is the same with it.
     """
-    first = versions.images[0]
-    second = 0.1 * first.abs().amax() - 0.7 * first.roll(1, 0)
-    start = RandomState(first.device)
+    start = RandomState(versions.images.device)
     try:
-        apart = [_outputs(versions, batch, nullcontext()) for batch in (first, second)]
-        together, buffers = _outputs(versions, torch.cat([first, second]), FoldedPass({}, 2))
-        parts = list(split(together, 2))
+        return _same_together(versions) and start.is_now()
     except (RuntimeError, ValueError, CannotFold):
         return False  # an error of the model's own will come again when the versions pass in turn
     finally:
-        drew = not start.is_now()
-        if drew:
+        if not start.is_now():
             start.restore()
-    if drew:
-        return False
-    same = all(_alike(outputs, part) for (outputs, _), part in zip(apart, parts, strict=True))
-    return same and _alike(apart[0][1], buffers)
+
+
+def _same_together(versions: Versions) -> bool:
+    first = versions.images[0]
+    second = 0.1 * first.abs().amax() - 0.7 * first.roll(1, 0)
+    seen: tuple[list[torch.Tensor], list[torch.Tensor]] = [], []  # by layers, in the passes in turn
+
+    def note(inputs: list[torch.Tensor], a: torch.Tensor) -> None:
+        inputs.append(a.clone())  # before something writes to it
+
+    def compare(a: torch.Tensor) -> None:
+        expected = [inputs.pop(0) for inputs in seen if inputs]
+        if not _alike(expected, list(split(a, 2))):
+            raise CannotFold("a layer does not see the images of each version next to each other")
+
+    batches = zip((first, second), seen, strict=True)
+    apart = [_pass(versions, batch, partial(note, inputs)) for batch, inputs in batches]
+    together, buffers = _pass(versions, torch.cat([first, second]), compare, FoldedPass({}, 2))
+    same = all(_alike(a, b) for (a, _), b in zip(apart, split(together, 2), strict=True))
+    return same and not any(seen) and _alike(apart[0][1], buffers)
 
 
 class _Inputs(TorchFunctionMode):
-    """Notes what layers see: the images of a version must be next to each other there."""
+    """Calls `see` with the input of every layer, before the layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, see: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
-        self.seen: list[torch.Tensor] = []
+        self._see = see
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         parts = take_apart(function, args, kwargs or {})
         if parts is not None:
-            self.seen.append(parts[1].clone())  # before something writes to it
+            self._see(parts[1])
         return function(*args, **(kwargs or {}))
 
 
-def _outputs(
-    versions: Versions, images: torch.Tensor, mode: AbstractContextManager
+def _pass(
+    versions: Versions,
+    images: torch.Tensor,
+    see: Callable[[torch.Tensor], None],
+    mode: AbstractContextManager | None = None,
 ) -> tuple[Any, Tensors]:
-    """What the model returns and its layers see, and the buffers after the pass."""
+    """What the model returns, and the buffers after the pass."""
     buffers = versions.copy_buffers()
-    with full_precision(images.device), mode, _Inputs() as inputs:
+    with full_precision(images.device), mode or nullcontext(), _Inputs(see):
         outputs = functional_call(versions.model, {**versions.parameters, **buffers}, (images,))
-    return (outputs, inputs.seen), buffers
+    return outputs, buffers
 
 
 def _alike(expected: Any, found: Any) -> bool:

@@ -166,6 +166,14 @@ class CapturedCall:
             )
 
 
+@dataclass
+class FoldedCall(CapturedCall):
+    """A layer's call for all versions of a pass, and the place of its output in the graph."""
+
+    bias: str | None = None
+    edge: Any = None
+
+
 def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Σ a·b, a tensor of shape ()."""
     a, b = widened(a), widened(b)

@@ -158,6 +158,12 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return None
 
 
+def rounded(a: torch.Tensor) -> torch.Tensor:
+    """The input of a layer in the type that autocast, if active, has the layer compute in."""
+    dtype = autocast_dtype(a.device)
+    return a if dtype is None or a.dtype == torch.float64 else a.to(dtype)
+
+
 def _targets_by_version(targets: Any, count: int, batch_size: int) -> list[Any]:
     """One entry per version: a list or tuple already is that; anything else serves them all."""
     if isinstance(targets, (list, tuple)):

@@ -87,3 +87,12 @@ def test_predictions(name, batch, method):
         if method != "reference":
             assert found.plan.held == pytest.approx(found.held, rel=0.25)
         assert found.plan.peak == pytest.approx(found.peak, rel=0.25)
+
+
+@pytest.mark.parametrize("name", ["small", "wrn-10-2"])
+def test_the_check_of_the_first_step_takes_no_more_than_planned(name):
+    """Under autocast it has 32 bits where the step has 16."""
+    with torch.autocast("cpu", torch.bfloat16):
+        first = step_bytes(model(name), "fast", 2, 16, (32, 32))
+    assert first.plan.folded == 3
+    assert first.plan.peak == pytest.approx(first.peak, rel=0.25)
