@@ -25,7 +25,15 @@ from ddas_gpu.search.learner import running_mean
 from ddas_gpu.search.presets import sized_space
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Stream, sign_key
-from ddas_gpu.tasks.custom import LossOnly, PerImage, SearchTask, Trial, bare, require_weights
+from ddas_gpu.tasks.custom import (
+    LossOnly,
+    PerImage,
+    SearchTask,
+    Trial,
+    bare,
+    checked_versions,
+    require_weights,
+)
 from ddas_gpu.tasks.task import unchanged
 
 STEPS = 5_000  # of a training that does not say how many it has
@@ -188,7 +196,7 @@ class OnlineSearch:
         if targets is None:
             return self._as_given(ops.augment(pixels, chosen, self.space, key, samples=samples))
         trial = PerImage(chosen, self.space, key, samples)
-        versions, moved = self.task.checked_versions(pixels, targets, trial)
+        versions, moved = checked_versions(self.task, pixels, targets, trial)
         return self._as_given(versions[1]), moved[1]
 
     def end_epoch(self) -> None:
@@ -229,7 +237,7 @@ class OnlineSearch:
         # Not the key of the training's own draws.
         key = streams.number(self.seed, Stream.EXAMPLES, self.searches)
         trial = Trial(policies, self.space, key, np.arange(count))
-        versions, targets = self.task.checked_versions(pixels, targets, trial)
+        versions, targets = checked_versions(self.task, pixels, targets, trial)
         with RandomState(pixels.device).replayed(), torch.no_grad():
             inputs = [self.prepare(self._as_given(version)) for version in versions]
         changed = ~unchanged(versions).cpu()

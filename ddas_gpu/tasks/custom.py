@@ -138,28 +138,25 @@ class SearchTask:
         pixels = trial.images(images)
         return pixels, [targets] * len(pixels)
 
-    def checked_versions(
-        self, images: torch.Tensor, targets: Any, trial: Trial
-    ) -> tuple[torch.Tensor, list[Any]]:
-        """Return `versions`; raise a ValueError if it is not one of each."""
-        made = self.versions(images, targets, trial)
-        name, count = f"{type(self).__name__}.versions", 1 + len(trial.by_version)
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise ValueError(f"{name} returns (images, targets of each version)")
-        pixels, each = made
-        if pixels.dtype != torch.uint8 or pixels.shape != (count, *images.shape):
-            raise ValueError(
-                f"{name} returns images uint8 {(count, *images.shape)}, version 0 as they were, "
-                f"not {pixels.dtype} {tuple(pixels.shape)}"
-            )
-        if not isinstance(each, (list, tuple)) or len(each) != count:
-            found = (
-                f"{len(each)} of them" if isinstance(each, (list, tuple)) else type(each).__name__
-            )
-            raise ValueError(
-                f"{name} returns a list of the targets of {count} versions, not {found}"
-            )
-        return pixels, list(each)
+
+def checked_versions(
+    task: SearchTask, images: torch.Tensor, targets: Any, trial: Trial
+) -> tuple[torch.Tensor, list[Any]]:
+    """Return `task.versions`; raise a ValueError if it is not one of each."""
+    made = task.versions(images, targets, trial)
+    name, count = f"{type(task).__name__}.versions", 1 + len(trial.by_version)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ValueError(f"{name} returns (images, targets of each version)")
+    pixels, each = made
+    if pixels.dtype != torch.uint8 or pixels.shape != (count, *images.shape):
+        raise ValueError(
+            f"{name} returns images uint8 {(count, *images.shape)}, version 0 as they were, "
+            f"not {pixels.dtype} {tuple(pixels.shape)}"
+        )
+    if not isinstance(each, (list, tuple)) or len(each) != count:
+        found = f"{len(each)} of them" if isinstance(each, (list, tuple)) else type(each).__name__
+        raise ValueError(f"{name} returns a list of the targets of {count} versions, not {found}")
+    return pixels, list(each)
 
 
 class LossOnly(SearchTask):
@@ -282,7 +279,7 @@ class Custom(Task):
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
         key = streams.sign_key(self.seed, batch.epoch)
         trial = Trial(policies, space, key, batch.samples)
-        pixels, targets = self.own.task.checked_versions(batch.images, batch.labels, trial)
+        pixels, targets = checked_versions(self.own.task, batch.images, batch.labels, trial)
         inputs = normalise(pixels, *self._statistics)
         if batch.holes is not None:
             cut_holes(inputs, batch.holes, self.data.cutout)
