@@ -185,7 +185,7 @@ class OnlineSearch:
         they stay as they are.
         """
         pixels = self._as_pixels(images)
-        if self.steps <= self.warmup and self.warmup:
+        if (self.steps <= self.warmup and self.warmup) or not len(pixels):
             return images if targets is None else (images, targets)
         samples = np.arange(len(pixels))
         if self._present is None:

@@ -305,6 +305,13 @@ def test_a_warm_up_and_a_number_of_searches():
     assert rates[0] == rates[1]
 
 
+def test_an_empty_batch():
+    online = make(network(), every=1)
+    online.step(IMAGES[:0], LABELS[:0])
+    images, labels = online.augment(IMAGES[:0], LABELS[:0])
+    assert images.shape == IMAGES[:0].shape and not len(labels) and online.searches == 0
+
+
 def test_targets_stay_too_in_the_warm_up():
     images, labels = make(network(), warmup=1).augment(IMAGES[:8], LABELS[:8])
     assert torch.equal(images, IMAGES[:8]) and torch.equal(labels, LABELS[:8])
