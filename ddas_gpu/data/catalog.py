@@ -124,6 +124,9 @@ RELIABLE: Values = {
     "uniform_share": 0.2,
 }
 
+# Beside that, for data that may have a target domain.
+TARGETED: Values = {**RELIABLE, "val_statistics": "both"}
+
 # A user's own data, which comes as Python objects: `ddas_gpu.search_policy` has it, no command.
 # The settings that are not given follow from the data.
 CUSTOM = DataSpec(
@@ -131,7 +134,7 @@ CUSTOM = DataSpec(
     task="custom",
     reader=FolderReader(),
     space=SizedSpace("cifar", 32),
-    search={"levels": (), **RELIABLE},
+    search={"levels": (), **TARGETED},
     training={},
 )
 
@@ -381,7 +384,7 @@ declare(
             "crop": "auto",
             "padding": 4,
             "flip": True,
-            **RELIABLE,
+            **TARGETED,
         },
         search_trial={"model": "wrn-10-1"},
         # Ours, at the size of the search's preset.

@@ -152,20 +152,20 @@ class FoldedGradients:
         in_rows = self._rows.new_zeros(len(self._rows))
         for name, place in self._places.items():
             in_rows += self._rows[:, place] @ direction[name].reshape(-1)
-        products: list[torch.Tensor] = []
+        products: dict[int, torch.Tensor] = {}
         for group, calls in self._groups:
             count, first = len(group), 1 if group[0] not in self._kept else 0
             if count == first:
                 continue
             found = [call.dot_by_version(direction, count, first) for call in calls]
             by_version = torch.stack(found).sum(0) if found else in_rows.new_zeros(count - first)
-            pairs = zip(group[first:], by_version.unbind(), strict=True)
-            products += [product / scale for version, product in pairs if version in self._kept]
-        weights = in_rows.new_tensor([weighting.weights[version] for version in self._kept])
-        kept = (in_rows + torch.stack(products)) / weights
-        at = self._solved
-        solved = (total - weights @ kept) / weighting.weights[at]
-        return torch.cat([kept[:at], solved[None], kept[at:]])
+            for version, product in zip(group[first:], by_version.unbind(), strict=True):
+                if version in self._kept:
+                    row = in_rows[self._kept[version]]
+                    # No tensor of the weights: a GPU would be waited for to copy them.
+                    products[version] = (row + product / scale) / weighting.weights[version]
+        products[self._solved] = weighting.solve(total, products)
+        return torch.stack([products[version] for version in range(self._versions.count)])
 
 
 def _groups(count: int, most: int) -> list[range]:

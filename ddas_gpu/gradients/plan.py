@@ -40,12 +40,14 @@ class Plan:
     work: float = 0.0  # of the products, in forward passes of one version
     joined: tuple[str, ...] = ()  # of the pairs: those of all versions are one batch
     folded: int = 1  # versions per pass
+    half: torch.dtype | None = None  # what autocast computes in
     others: dict[str, int] = field(default_factory=dict)  # the peaks of the other ways
 
     def __str__(self) -> str:
         others = ", ".join(f"{method} {size(peak)}" for method, peak in self.others.items())
+        half = "" if self.half is None else f", computed in {str(self.half).split('.')[1]},"
         return (
-            f"{self.method} gradients hold {size(self.held)} until the products and take about "
+            f"{self.method} gradients{half} hold {size(self.held)} until the products and take about "
             f"{size(self.peak)} at their peak (other ways: {others})"
         )
 

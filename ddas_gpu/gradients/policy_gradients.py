@@ -1,6 +1,7 @@
 """`PolicyGradients`: the one name the search needs; the methods behind it are interchangeable."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -158,7 +159,7 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
     folding = _versions_together(versions, found, check) if together else 1
     key = (len(weighting.kept), method, memory, capture, joining, folding)
     if key not in found.plans:
-        found.plans[key] = choose(found, *key)
+        found.plans[key] = replace(choose(found, *key), half=versions.autocast_dtype)
     return found.plans[key]
 
 

@@ -90,8 +90,8 @@ class Search:
         self.warmup_steps = settings.policy.warmup_epochs * self.steps_per_epoch
         self.total_steps = self.warmup_steps + self.search_steps
         self.model = open_network(task, self.train.class_names, settings.run, ranks)
-        memory = settings.policy.val_memory
-        self.learner = Learner(self.model, task, training, memory, self.device, ranks)
+        of_validation = settings.policy.val_memory, settings.policy.val_statistics
+        self.learner = Learner(self.model, task, training, *of_validation, self.device, ranks)
         self.parameters = AugmentationParameters(
             len(space),
             settings.policy.apply_probability,

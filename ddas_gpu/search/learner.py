@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddas_gpu.distributed.ranks import MeanGradient, Ranks
 from ddas_gpu.gradients.versions import FLOAT16_SCALE
@@ -16,10 +18,14 @@ from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task
 
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
 class Learner:
     """What is learned beside α.
 
-    training: the settings of the optimizer, and `amp`. memory: the share of --val-memory.
+    training: the settings of the optimizer, and `amp`. memory and statistics: --val-memory and
+    --val-statistics.
     """
 
     def __init__(
@@ -28,6 +34,7 @@ class Learner:
         task: Task,
         training: Any,
         memory: float,
+        statistics: str,
         device: torch.device,
         ranks: Ranks,
     ) -> None:
@@ -36,9 +43,14 @@ class Learner:
         self.weights = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = make_sgd(self.weights, training)
         self.mixed, self.half = mixed_precision(training.amp, device)
-        self.memory = memory
+        self.memory, self.statistics = memory, statistics
         self.direction: dict[str, torch.Tensor] = {}  # the running mean of g_val
         self.remembered = 0  # gradients in it
+
+    @property
+    def precision(self) -> str:
+        """The type that the network computes in: "float32", "bfloat16" or "float16"."""
+        return str(self.half if self.mixed else torch.float32).removeprefix("torch.")
 
     @property
     def parameter_count(self) -> int:
@@ -66,9 +78,24 @@ class Learner:
     def validation_gradient(
         self, inputs: torch.Tensor, targets: Any
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return L_val and its gradient at the present θ, batch norm in training mode.
+        """Return L_val and its gradient g_val at the present θ.
 
-        Beside L_val there is what else the task measures, such as the accuracy.
+        Beside L_val there is what else the task measures, such as the accuracy. Both are with the
+        batch's own statistics in batch norm; g_val is as --val-statistics says.
+        """
+        numbers, gradient = self._validation_pass(inputs, targets)
+        norms = [layer for layer in self.model.modules() if has_running_statistics(layer)]
+        if self.statistics == "both" and norms:
+            with in_evaluation(norms):
+                _, running = self._validation_pass(inputs, targets)
+            gradient = mean_of_units(gradient, running)
+        return numbers, gradient
+
+    def _validation_pass(
+        self, inputs: torch.Tensor, targets: Any
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the numbers of one validation pass, and the gradient of its loss.
+
         The pass runs on copies of the buffers, because the running statistics are the clean
         batches'. Each layer's gradient is all-reduced while the layers before it are computed.
         """
@@ -115,6 +142,7 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "direction": self.direction,
             "remembered": self.remembered,
+            "precision": self.precision,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -123,6 +151,37 @@ class Learner:
         direction = state["direction"].items()
         self.direction = {name: part.to(self.device) for name, part in direction}
         self.remembered = state["remembered"]
+        # As the run was begun, also on another device; checkpoints of 0.2.0 do not say it.
+        precision = PRECISIONS[state.get("precision", self.precision)]
+        self.mixed, self.half = precision is not torch.float32, precision
+
+
+def has_running_statistics(layer: nn.Module) -> bool:
+    """Whether a layer is batch norm in training mode that will be evaluated with running means."""
+    return isinstance(layer, _BatchNorm) and layer.training and layer.track_running_stats
+
+
+@contextmanager
+def in_evaluation(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Put layers into evaluation mode, and back into training mode."""
+    try:
+        for layer in layers:
+            layer.training = False
+        yield
+    finally:
+        for layer in layers:
+            layer.training = True
+
+
+def mean_of_units(
+    first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the mean of two gradients, each divided by its length; one of zeros adds nothing."""
+    scales = []
+    for gradient in (first, second):
+        length = torch.stack([part.norm() for part in gradient.values()]).norm()
+        scales.append(0.5 / torch.where(length > 0, length, torch.inf))
+    return {name: scales[0] * first[name] + scales[1] * second[name] for name in first}
 
 
 def running_mean(

@@ -80,6 +80,10 @@ class PolicySettings:
     uniform_share: float = 0.0
     """Share of uniform probabilities in the policy's ops, beside those that were learned; 0 is the
     paper's. It keeps some of what a search of single steps cannot see the use of."""
+    val_statistics: Literal["batch", "both"] = "batch"
+    """Batch norm in the validation pass: with the batch's own statistics, as in the paper, or the
+    mean of two gradients of length 1, with these and with the running ones. A batch's own
+    statistics take out what a camera does to all of its images, such as a colour cast."""
     val_memory: float = 0.0
     """Measure along a running mean of the validation gradient with this decay; 0, the paper's, is
     each step's own gradient."""

@@ -330,6 +330,29 @@ def test_rewards_are_measured_along_the_mean_of_the_validation_gradients(monkeyp
         torch.testing.assert_close(mean, want)
 
 
+def test_the_validation_gradient_with_both_statistics_is_the_mean_of_unit_vectors():
+    """The second one is that of the network in evaluation mode, whose running means stay."""
+    own, both = make(), make(val_statistics="both")
+    batch = both.task.validation_inputs(both.validation_batches.batch(0))
+    buffers = {name: buffer.clone() for name, buffer in both.model.named_buffers()}
+    numbers, direction = both.learner.validation_gradient(*batch)
+    first_numbers, first = own.learner.validation_gradient(*batch)
+    own.model.eval()
+    loss = own.task.loss(own.model(batch[0]), batch[1])
+    parts = torch.autograd.grad(loss, own.learner.weights)
+    second = dict(zip(own.learner.names, parts, strict=True))
+
+    def flat(gradient):
+        return torch.cat([gradient[name].flatten() for name in own.learner.names])
+
+    want = (flat(first) / flat(first).norm() + flat(second) / flat(second).norm()) / 2
+    torch.testing.assert_close(flat(direction), want)
+    torch.testing.assert_close(numbers, first_numbers)
+    assert all(module.training for module in both.model.modules())
+    for name, buffer in both.model.named_buffers():
+        assert torch.equal(buffer, buffers[name])
+
+
 def test_without_a_rate_the_probability_to_augment_can_go_anywhere():
     assert make(lr_apply=None).parameters.adam_tp.param_groups[0]["lr"] == 0.05
     assert apply_rate(None, steps=1000) == 0.01

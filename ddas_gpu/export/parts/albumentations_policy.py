@@ -111,6 +111,6 @@ MOVES = {
     "ShearY": lambda amount: _shear(b=amount),
     "TranslateX": lambda pixels: _shift(x=pixels),
     "TranslateY": lambda pixels: _shift(y=pixels),
-    "Shrink": _zoom,
-    "Enlarge": _zoom,
+    "Shrink": lambda step: _zoom(step),
+    "Enlarge": lambda step: _zoom(step),
 }

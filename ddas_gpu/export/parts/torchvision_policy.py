@@ -78,6 +78,6 @@ MOVES = {
     "ShearY": lambda inpt, amount: _move(inpt, y=amount),
     "TranslateX": lambda inpt, pixels: _move(inpt, (-pixels, 0)),
     "TranslateY": lambda inpt, pixels: _move(inpt, (0, -pixels)),
-    "Shrink": _zoom,
-    "Enlarge": _zoom,
+    "Shrink": lambda inpt, step: _zoom(inpt, step),
+    "Enlarge": lambda inpt, step: _zoom(inpt, step),
 }
