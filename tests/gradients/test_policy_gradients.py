@@ -8,6 +8,8 @@ import torch
 from gradients.comparison import Results, assert_equal, make_case, plain_loop
 from torch import nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from ddas_gpu.gradients import METHODS, PolicyGradients
 from ddas_gpu.models import build
@@ -277,6 +279,43 @@ def test_float32_is_as_good_as_the_reference():
         results, _ = run(case, method)
         assert results.dots.dtype == torch.float32
         assert ((results.dots - truth.dots).abs() / scale).max() < 1e-4
+
+
+# What makes the host wait for a GPU, with a tensor on it as an argument or as the result.
+WAITING = {
+    torch.tensor,
+    torch.Tensor.new_tensor,
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.cpu,
+    torch.Tensor.numpy,
+    torch.Tensor.nonzero,
+    torch.Tensor.__bool__,
+}
+
+
+class NoWaiting(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        on_meta = [leaf.is_meta for leaf in tree_leaves((args, found)) if torch.is_tensor(leaf)]
+        assert function not in WAITING or not any(on_meta), function
+        return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["wrn-10-1", "small"])
+def test_nothing_waits_for_the_device(name, method):
+    with torch.device("meta"):
+        model = build(name, 5)
+        images, labels = torch.empty(4, 8, 3, 16, 16), torch.zeros(8, dtype=torch.long)
+    direction = {name: torch.empty_like(p) for name, p in model.named_parameters()}
+    with NoWaiting():
+        gradients = PolicyGradients(
+            model, F.cross_entropy, images, labels, [0.4, 0.3, 0.2, 0.1], method
+        )
+        gradients.weighted()
+        assert gradients.dot(direction).is_meta
+    assert gradients.plan.folded == (4 if method in ("auto", "fast") else 1)
 
 
 class TestWrongInput:
