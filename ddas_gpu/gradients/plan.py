@@ -47,8 +47,8 @@ class Plan:
         others = ", ".join(f"{method} {size(peak)}" for method, peak in self.others.items())
         half = "" if self.half is None else f", computed in {str(self.half).split('.')[1]},"
         return (
-            f"{self.method} gradients{half} hold {size(self.held)} until the products and take about "
-            f"{size(self.peak)} at their peak (other ways: {others})"
+            f"{self.method} gradients{half} hold {size(self.held)} until the products and take "
+            f"about {size(self.peak)} at their peak (other ways: {others})"
         )
 
 

@@ -17,7 +17,6 @@ from ddas_gpu.gradients.versions import FLOAT16_SCALE
 from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task
 
-
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -153,7 +152,8 @@ class Learner:
         self.remembered = state["remembered"]
         # As the run was begun, also on another device; checkpoints of 0.2.0 do not say it.
         precision = PRECISIONS[state.get("precision", self.precision)]
-        self.mixed, self.half = precision is not torch.float32, precision
+        self.mixed = precision is not torch.float32
+        self.half = precision if self.mixed else self.half
 
 
 def has_running_statistics(layer: nn.Module) -> bool:

@@ -98,6 +98,12 @@ def test_the_sentence_names_all_ways(model):
         assert f"{way} " in sentence
 
 
+def test_the_sentence_says_what_autocast_computes_in(model):
+    with torch.autocast("cpu", torch.bfloat16):
+        chosen = plan(model)
+    assert str(chosen).startswith("fast gradients, computed in bfloat16, hold ")
+
+
 def test_sizes_are_readable():
     assert [size(n) for n in (12, 1536, 9_800_000_000)] == ["12 B", "1.54 kB", "9.8 GB"]
 

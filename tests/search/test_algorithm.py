@@ -254,6 +254,21 @@ def test_with_float16_the_error_says_that_it_ends_early():
         search.step()
 
 
+def test_a_resumed_search_computes_in_the_bits_that_it_was_begun_with():
+    """--amp auto means another type on another device."""
+    first, second = make(amp="bf16"), make(amp="auto")
+    state = first.state_dict()
+    assert (state["precision"], second.state_dict()["precision"]) == ("bfloat16", "float32")
+    second.load_state_dict(state)
+    assert second.learner.precision == "bfloat16"
+    assert second.step()["gradients"].startswith("fast gradients, computed in bfloat16, hold")
+    second.load_state_dict(make().state_dict())
+    assert second.learner.precision == "float32"
+    del state["precision"]  # as of 0.2.0
+    second.load_state_dict(state)
+    assert second.learner.precision == "float32"
+
+
 def test_learning_rates():
     cosine = make(epochs=5, lr=0.1)
     rates = [cosine.learning_rate(step) for step in range(10)]
