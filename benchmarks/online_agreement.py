@@ -3,10 +3,11 @@
     python benchmarks/online_agreement.py runs/online.jsonl
     python benchmarks/online_agreement.py runs/online.jsonl --table
     python benchmarks/online_agreement.py runs/early.jsonl --warmup 160 --every 2 --searches 300
+    python benchmarks/online_agreement.py runs/to_the_end.jsonl --every 64
 
-The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch` use the same
-digits, network and validation images; with --warmup they begin on clean images, and with --searches
-they search only so often after that, and end there, because the policy stays. Rank correlations
+The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch`, by default
+with its defaults, use the same digits, network and validation images. They are cut after their last
+search, because the policy then stays. Rank correlations
 (Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
 images, and of the mean p_o of each op over its levels. ± is the standard error by the jackknife
 over seeds. A finished run is a line of the file: started again, the script does what is missing.
@@ -60,13 +61,14 @@ def offline(domain: str, seed: int) -> Line:
 
 
 def online(
-    domain: str, seed: int, epochs: int, warmup: int = 0, every: int = 64, searches: int = 0
+    domain: str,
+    seed: int,
+    epochs: int,
+    warmup: int | None = None,
+    every: int | None = None,
+    searches: int | None = None,
 ) -> Line:
-    """Train with `OnlineSearch`, otherwise its defaults.
-
-    warmup: steps on clean images, without a search, as the preset begins; searches: the most there
-    are, after which the policy stays and the training is cut; 0 for no limit.
-    """
+    """Train with `OnlineSearch` until the policy stays."""
     train, validation = task_of(domain, seed).search_sets()
     statistics = channel_statistics(train.images)
 
@@ -79,12 +81,12 @@ def online(
     sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
     held_out = (validation.images, validation.labels)
-    how = {"warmup": warmup, "every": every, "searches": searches or None}
+    how = {"warmup": warmup, "every": every, "searches": searches}
     search = OnlineSearch(
         *(model, F.cross_entropy, held_out, SPACE), prepare=prepare, steps=steps, seed=seed, **how
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
-    while search.steps < steps and not (searches and search.searches == searches):
+    while search.steps < steps and not (search.stops and search.searches == search.planned):
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue
@@ -170,9 +172,9 @@ def main() -> None:
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[*range(70, 80)])
     parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
-    parser.add_argument("--warmup", type=int, default=0, help="first steps, on clean images")
-    parser.add_argument("--every", type=int, default=64, help="steps from a search to the next")
-    parser.add_argument("--searches", type=int, default=0, help="then no more; 0 for no limit")
+    parser.add_argument("--warmup", type=int, help="first steps, on clean images")
+    parser.add_argument("--every", type=int, help="steps from a search to the next")
+    parser.add_argument("--searches", type=int, help="then no more")
     parser.add_argument("--table", action="store_true", help="only print the table")
     options = parser.parse_args()
     torch.set_num_threads(1)

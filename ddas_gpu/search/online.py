@@ -37,6 +37,16 @@ from ddas_gpu.tasks.custom import (
 from ddas_gpu.tasks.task import unchanged
 
 STEPS = 5_000  # of a training that does not say how many it has
+EVERY = 64  # steps of a training per search: below 10 % of the time, even of small networks
+MOST_SEARCHES = 600  # about as many as an offline search of the digits has
+
+
+def early(steps: int) -> tuple[int, int, int]:
+    """Return warmup, every and searches: as many as one in `EVERY` steps, but close together.
+
+    Rewards are largest soon after the network has learned a little from images as they are.
+    """
+    return steps // 30, 4, min(max(1, steps // EVERY), MOST_SEARCHES)
 
 
 def is_channels_last(images: torch.Tensor) -> bool:
@@ -64,7 +74,8 @@ class _Begun:
 class OnlineSearch:
     """Learns the policy during the training that uses it, instead of on a proxy task.
 
-        online = ddas_gpu.OnlineSearch(model, F.cross_entropy, validation)
+        steps = epochs * len(batches)
+        online = ddas_gpu.OnlineSearch(model, F.cross_entropy, validation, steps=steps)
         for epoch in range(epochs):
             for images, labels in batches:  # uint8 (B, 3, H, W) or (B, H, W, 3)
                 online.step(images, labels)
@@ -73,7 +84,7 @@ class OnlineSearch:
             online.end_epoch()
         online.policy.save("policy.json")
 
-    Every `every`-th `step` makes the first `batch_size` images under `policies` (L̂) policies. The
+    In a search, `step` makes the first `batch_size` images under `policies` (L̂) policies. The
     next call, after the optimizer's step, computes the gradient of `val_batch_size` validation
     images at the new weights; how far the gradient of each version points along it moves the
     probabilities, as in the search. Weights, buffers, gradients and torch's generators are left as
@@ -84,13 +95,16 @@ class OnlineSearch:
         the pixels.
     validation: data as `search_policy` takes it; it is read into memory.
     space: a preset, for images of any size, or a SearchSpace.
-    every: by default so rare that it costs less than 10 % of the time even of small networks.
+    steps: how many steps your training has. Without `warmup`, `every` and `searches` it searches
+        early: a thirtieth of the steps on images as they are, then steps / 64 searches, at most
+        600, one in every 4 steps; the policy then stays. That costs less than 10 % of the time even
+        of small networks. The rates of α follow from the searches, too, unless they are given.
     prepare: what turns a uint8 batch, in the layout of your batches, into the network's inputs; by
         default floats in [0, 1].
     warmup: steps at the start without a search, on images as they are.
+    every: search in one of so many steps; 64 where another of these arguments is given.
     searches: search no more often than this, in the first steps after the warm-up; the policy then
-        stays. By default the search goes on to the end.
-    steps: how many steps your training has; the rates of α follow from it, unless they are given.
+        stays. Where only `every` or `warmup` is given, the search goes on to the end.
     val_memory: decay of the running mean of the validation gradient.
     """
 
@@ -101,15 +115,15 @@ class OnlineSearch:
         validation: Any,
         space: str | SearchSpace = "cifar",
         *,
-        every: int = 64,
+        steps: int | None = None,
         policies: int = 15,
         batch_size: int = 16,
         val_batch_size: int = 128,
         prepare: Callable[[torch.Tensor], torch.Tensor] = to_unit_interval,
         apply_probability: float = 0.35,
-        warmup: int = 0,
+        warmup: int | None = None,
+        every: int | None = None,
         searches: int | None = None,
-        steps: int = STEPS,
         lr_ops: float | None = None,
         lr_apply: float | None = None,
         val_memory: float = 0.8,
@@ -117,6 +131,11 @@ class OnlineSearch:
         workers: int = 1,
         seed: int = 0,
     ) -> None:
+        if steps is not None and warmup is every is searches is None:
+            warmup, every, searches = early(max(1, steps))
+        warmup = 0 if warmup is None else warmup
+        every = EVERY if every is None else every
+        steps = STEPS if steps is None else steps
         for name, value, least in (
             ("every", every, 1),
             ("policies", policies, 2),

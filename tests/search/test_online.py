@@ -305,6 +305,23 @@ def test_a_warm_up_and_a_number_of_searches():
     assert rates[0] == rates[1]
 
 
+def test_with_the_number_of_steps_it_searches_early():
+    """As often as one in 64 steps; what is given explicitly stays as it was."""
+    images = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
+    online = make(network(), every=None, steps=4_800)
+    assert (online.warmup, online.every, online.planned, online.stops) == (160, 4, 75, True)
+    online.steps = 159
+    online.step(images, LABELS[:1])
+    assert online._begun is None
+    online.step(images, LABELS[:1])
+    assert online._begun is not None
+    assert make(network(), every=None, steps=78_000).planned == 600
+    for given in ({"every": 64, "steps": 4_800}, {"every": None}, {"warmup": 0, "every": None}):
+        later = make(network(), **given)
+        assert (later.warmup, later.every, later.stops) == (0, 64, False)
+    assert make(network(), every=None, steps=1).planned == 1
+
+
 def test_an_empty_batch():
     online = make(network(), every=1)
     online.step(IMAGES[:0], LABELS[:0])
