@@ -15,7 +15,7 @@ import side_by_side
 import torch
 from gradients.live_bytes import step_bytes
 from gradients.vision_transformer import VisionTransformer
-from side_by_side import take_turns
+from side_by_side import Timing, take_turns
 from torch import nn
 from torch.nn import functional as F
 
@@ -46,6 +46,8 @@ TIME_NOTE = (
     "alive at once in PolicyGradients, weighted and dot, as a multiple of the reference's. A "
     "detector has the loss of the search, with boxes of its own for each version."
 )
+HALF_COLUMNS = ("model", "L̂", "batch", "validation", "px", "reference, ms", "fast", "lean")
+HALF_NOTE = "As above, under autocast with bfloat16; the reference's step is under autocast, too."
 ROWS_COLUMNS = ("model", "L̂", "batch", "px", "rows, gradients", "fast", "by arithmetic", "bytes")
 ROWS_NOTE = (
     "The fast way if it were allowed more rows than one gradient of the model takes: time, "
@@ -206,22 +208,49 @@ def test_search_step(name, policies, batch, validation, px, rounds, device, benc
     ways = {method: (lambda method=method: step(method)) for method in ("reference", *OURS)}
     times = take_turns(ways, rounds=rounds)
     reference = times["reference"].median
-
-    def ratio(method: str) -> str:
-        timing = times[method]
-        low, high = timing.low / reference, timing.high / reference
-        return f"{timing.median / reference:.2f} [{low:.2f}–{high:.2f}]"
-
     peaks = {way: peak_bytes(name, way, policies, batch, px) for way in ways}
     tables.get_or_make("Search step, by gradient method", TIME_COLUMNS, TIME_NOTE).add(
         *(name, policies, batch, validation, px, f"{reference * 1e3:.0f}"),
-        ratio("fast"),
+        ratio(times["fast"], reference),
         f"{least_work(name, policies, batch, validation, px, 1):.2f}",
-        ratio("lean"),
+        ratio(times["lean"], reference),
         size(peaks["reference"]),
         *(f"{peaks[method] / peaks['reference']:.2f}" for method in OURS),
     )
     benchmark.extra_info["ratio"] = reference / times["fast"].median
+    benchmark.pedantic(ways["fast"], rounds=1)
+
+
+def ratio(timing: Timing, reference: float) -> str:
+    low, high = timing.low / reference, timing.high / reference
+    return f"{timing.median / reference:.2f} [{low:.2f}–{high:.2f}]"
+
+
+@pytest.mark.parametrize(
+    ("name", "policies", "batch", "validation", "px", "rounds"),
+    [
+        ("small", 3, 32, 128, 32, 9),
+        ("small", 11, 32, 128, 32, 9),
+        ("wrn-10-1", 3, 32, 64, 32, 9),
+        ("wrn-40-2", 3, 8, 64, 32, 5),
+    ],
+)
+def test_search_step_in_bfloat16(
+    name, policies, batch, validation, px, rounds, device, benchmark, tables
+):
+    step = make_step(name, policies, batch, validation, px, device)
+
+    def in_bfloat16(method: str) -> torch.Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return step(method)
+
+    ways = {way: (lambda way=way: in_bfloat16(way)) for way in ("reference", *OURS)}
+    times = take_turns(ways, rounds=rounds)
+    reference = times["reference"].median
+    tables.get_or_make("Search step in bfloat16", HALF_COLUMNS, HALF_NOTE).add(
+        *(name, policies, batch, validation, px, f"{reference * 1e3:.0f}"),
+        *(ratio(times[way], reference) for way in OURS),
+    )
     benchmark.pedantic(ways["fast"], rounds=1)
 
 
