@@ -39,7 +39,7 @@ def match(
     forced = owner < nobody
     box = torch.where(forced, owner, box)
     positive = forced | (best >= OBJECT)
-    classes[best >= NOTHING] = IGNORED
+    classes = classes.masked_fill(best >= NOTHING, IGNORED)
     classes = torch.where(positive, labels[box], classes)
     deltas = encode(boxes[box], anchors)
     return classes, torch.where(positive[:, None], deltas, torch.zeros_like(deltas))
@@ -71,14 +71,14 @@ def detection_loss(
 ) -> torch.Tensor:
     """Return the focal loss of classes plus the smooth L1 loss of boxes, per positive anchor.
 
-    predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`.
+    predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`. All anchors
+    are computed and the positive ones chosen then: to index with them would wait for the device.
     """
     classes = targets["classes"]
     objects = classes >= 0
-    deltas = predictions["deltas"][objects]
-    of_boxes = F.smooth_l1_loss(
-        deltas, targets["deltas"][objects].to(deltas), reduction="sum", beta=BETA
-    )
+    deltas = predictions["deltas"]
+    errors = F.smooth_l1_loss(deltas, targets["deltas"].to(deltas), reduction="none", beta=BETA)
+    of_boxes = torch.where(objects, errors.sum(-1), 0).sum()
     of_classes = focal_loss(predictions["logits"], classes)
     if "divisor" in targets:
         return (of_classes + of_boxes) / targets["divisor"].to(of_classes)
@@ -90,9 +90,8 @@ def focal_loss(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
     counted = (classes != IGNORED).unsqueeze(-1)
     # Sum the negatives, then correct the positives: no one-hot tensor the size of the predictions.
     total = (_negative(logits) * counted).sum()
-    objects = classes >= 0
-    positive = logits[objects].gather(-1, classes[objects].unsqueeze(-1))
-    return total + (_positive(positive) - _negative(positive)).sum()
+    chosen = logits.gather(-1, classes.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return total + torch.where(classes >= 0, _positive(chosen) - _negative(chosen), 0).sum()
 
 
 def _positive(logits: torch.Tensor) -> torch.Tensor:

@@ -87,3 +87,19 @@ def test_a_batch_without_objects_still_teaches_background():
     loss.backward()
     assert loss.item() == pytest.approx(6 * (1 - ALPHA) * 0.25 * math.log(2))
     assert (logits.grad > 0).all() and not deltas.grad.any()
+
+
+def test_the_loss_does_not_wait_for_the_device():
+    """Tensors without numbers refuse whatever has a size that depends on them."""
+    with torch.device("meta"):
+        predictions = {"logits": torch.empty(2, 9, 4), "deltas": torch.empty(2, 9, 4)}
+        targets = {"classes": torch.empty(2, 9, dtype=torch.int64), "deltas": torch.empty(2, 9, 4)}
+    assert detection_loss(predictions, targets).shape == ()
+
+
+def test_an_anchor_without_an_object_may_predict_anything():
+    deltas = torch.full((1, 2, 4), 1e38, requires_grad=True)
+    targets = {"classes": torch.tensor([[BACKGROUND, 0]]), "deltas": torch.full((1, 2, 4), 1e38)}
+    loss = detection_loss({"logits": torch.zeros(1, 2, 2), "deltas": deltas}, targets)
+    (gradient,) = torch.autograd.grad(loss, deltas)
+    assert loss.isfinite() and not gradient.any()
