@@ -352,6 +352,8 @@ class OnlineSearch:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
+        if "identity" not in state:
+            raise ValueError("the state was saved by an earlier version: begin the search anew")
         for name, own in self._identity().items():
             if state["identity"][name] != own:
                 raise ValueError(
