@@ -71,8 +71,8 @@ def detection_loss(
 ) -> torch.Tensor:
     """Return the focal loss of classes plus the smooth L1 loss of boxes, per positive anchor.
 
-    predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`. All anchors
-    are computed and the positive ones chosen then: to index with them would wait for the device.
+    predictions as of `RetinaNet`, targets as of `targets_for` or `counted_on_all_ranks`. The terms
+    of all anchors are computed, then chosen from: to index with them would wait for the device.
     """
     classes = targets["classes"]
     objects = classes >= 0
