@@ -23,8 +23,10 @@ class Job(Protocol):
     ranks: Ranks
     total_steps: int
     steps_per_epoch: int
-    images_per_step: int
-    """On all ranks together, for the progress."""
+
+    def images_until(self, step: int) -> int:
+        """Return how many images the first steps process on all ranks together."""
+        ...
 
     @property
     def steps(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -20,12 +21,12 @@ class Progress:
         done: int,
         total: int,
         steps_per_epoch: int,
-        images_per_step: int,
+        images_until: Callable[[int], int],
         stream: TextIO | None = None,
     ) -> None:
         self._done = self._first = done
         self._total, self._steps_per_epoch = total, steps_per_epoch
-        self._images_per_step = images_per_step
+        self._images_until = images_until
         self._stream = sys.stderr if stream is None else stream
         self._start = self._last_line = time.monotonic()
         self._bar = None
@@ -44,9 +45,9 @@ class Progress:
         """Show one more step, with the job's latest numbers."""
         self._done += 1
         now = time.monotonic()
-        steps, seconds = self._done - self._first, max(now - self._start, 1e-9)
-        speed = f"{steps * self._images_per_step / seconds:.0f} images/s incl. augmented"
-        parts = [*([status] if status else []), speed]
+        images = self._images_until(self._done) - self._images_until(self._first)
+        speed = images / max(now - self._start, 1e-9)
+        parts = [*([status] if status else []), f"{speed:.0f} images/s incl. augmented"]
         if self._bar is not None:
             self._bar.ncols = columns_of(self._stream)  # the window may have changed
             room = self._bar.ncols - self._fixed_columns()
@@ -59,7 +60,7 @@ class Progress:
         self._last_line = now
         epoch = (self._done - 1) // self._steps_per_epoch + 1
         epochs = self._total // self._steps_per_epoch
-        left = seconds / steps * (self._total - self._done)
+        left = (self._images_until(self._total) - self._images_until(self._done)) / speed
         print(
             f"epoch {epoch}/{epochs}, step {self._done}/{self._total}: {', '.join(parts)}, "
             f"{left:.0f} s left",

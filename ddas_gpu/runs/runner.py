@@ -109,8 +109,7 @@ def have_changed(job: Job, images: list[int]) -> bool:
 
 def _progress(job: Job, quiet: bool) -> Progress:
     stream = None if job.ranks.first and not quiet else io.StringIO()
-    counts = job.total_steps, job.steps_per_epoch, job.images_per_step
-    return Progress(job.steps, *counts, stream)
+    return Progress(job.steps, job.total_steps, job.steps_per_epoch, job.images_until, stream)
 
 
 def advance(job: Job, folder: RunFolder) -> bool:

@@ -122,6 +122,12 @@ class Search:
         versions = self.settings.policy.policies + 1
         return (versions * sizes[0] + sizes[1]) * self.ranks.count
 
+    def images_until(self, step: int) -> int:
+        """Return how many images the first steps process on all ranks; the warm-up's have fewer."""
+        warm = min(step, self.warmup_steps)
+        clean = self.batches.order.batch_size * self.ranks.count
+        return warm * clean + (step - warm) * self.images_per_step
+
     @property
     def finished(self) -> bool:
         return self.steps == self.total_steps

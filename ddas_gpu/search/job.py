@@ -39,13 +39,15 @@ class SearchJob:
         self.quiet = quiet
         self.search, self.ranks, self.settings = search, search.ranks, search.settings
         self.total_steps, self.steps_per_epoch = search.total_steps, search.steps_per_epoch
-        self.images_per_step = search.images_per_step
         self._last: Metrics = {}
         self._measured: list[float] = []  # of the validation batches of this epoch, by this process
 
     @property
     def steps(self) -> int:
         return self.search.steps
+
+    def images_until(self, step: int) -> int:
+        return self.search.images_until(step)
 
     @property
     def lines(self) -> int:

@@ -28,12 +28,14 @@ class TrainingJob:
     def __init__(self, training: Training) -> None:
         self.training, self.ranks, self.settings = training, training.ranks, training.settings
         self.total_steps, self.steps_per_epoch = training.total_steps, training.steps_per_epoch
-        self.images_per_step = training.images_per_step
         self._last: Metrics = {}
 
     @property
     def steps(self) -> int:
         return self.training.steps
+
+    def images_until(self, step: int) -> int:
+        return step * self.training.images_per_step
 
     @property
     def lines(self) -> int:

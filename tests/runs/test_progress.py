@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def shown(stream: io.StringIO, steps: int, done: int = 0, status: str = STATUS) -> str:
-    with Progress(done, 8, 4, 100, stream) as bar:
+    with Progress(done, 8, 4, lambda step: 100 * step, stream) as bar:
         for _ in range(steps):
             bar.update(status)
     return stream.getvalue()
@@ -31,6 +31,19 @@ def test_a_line_per_epoch_off_a_terminal():
     assert "images/s" in lines[0]
     assert lines[1].startswith("epoch 2/2, step 8/8: ")
     assert lines[1].endswith(", 0 s left")
+
+
+def test_cheaper_steps_at_the_start_do_not_count_as_much(monkeypatch):
+    """A second per 100 images: four steps of 100, then four of 400."""
+    clock = iter([0.0, 1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 16.0, 20.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    with Progress(0, 8, 4, lambda step: 100 * step + 300 * max(0, step - 4), stream) as bar:
+        for _ in range(8):
+            bar.update("")
+    half, *_, end = stream.getvalue().splitlines()
+    assert half.endswith("4/8: 100 images/s incl. augmented, 16 s left")
+    assert end.endswith("8/8: 100 images/s incl. augmented, 0 s left")
 
 
 def test_a_job_without_numbers_yet():
@@ -67,7 +80,7 @@ LONG = "loss 1.144, p_tp 0.341, top AutoContrast 1.25×, Contrast 4 1.22×, accu
 def test_the_bar_fits_the_terminal(monkeypatch, columns, total):
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
-    with Progress(0, total, 4, 100, stream) as bar:
+    with Progress(0, total, 4, lambda step: 100 * step, stream) as bar:
         for _ in range(8):
             bar.update(LONG)
     lines = stream.getvalue().replace("\n", "").split("\r")
