@@ -102,7 +102,8 @@ def test_it_is_what_the_command_does(tmp_path):
         for chosen in (np.array(split[part], int) for part in ("train", "validation"))
     )
     kept = preset("digits").to_json()
-    settings = {name: kept[name] for name in ("policies", "lr_ops")} | {"warmup_epochs": 1}
+    names = ("policies", "lr_ops", "val_statistics")  # in which the presets differ
+    settings = {name: kept[name] for name in names} | {"warmup_epochs": 1}
     found = search(lambda: build("small", 10), train, validation, **settings).policy
     policy = ddas_gpu.PolicySchedule.load(tmp_path / "run" / "policy.json")
     assert np.array_equal(found.p_o, policy.p_o) and np.array_equal(found.p_tp, policy.p_tp)
