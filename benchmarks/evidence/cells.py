@@ -99,11 +99,14 @@ def train(
     data: Data,
     seed: int,
     name: str,
-    policy: Sequence[str],
+    policy: Sequence[str] | Callable[[], Sequence[str]],
     domains: Sequence[str],
     transform: Sequence[str],
 ) -> None:
-    """Train once on the images as they are, and record the accuracy in each of the domains."""
+    """Train once on the images as they are, and record the accuracy in each of the domains.
+
+    policy: flags, or a search that returns them, which is run if the training is.
+    """
     domains = [d for d in domains if not bench.has("training", data.name, d, name, seed)]
     if not domains:
         return
@@ -116,7 +119,7 @@ def train(
         *("--image-size", str(data.size), "--epochs", str(data.epochs), "--seed", str(seed)),
         *("--evaluate-every", str(data.epochs)),
         *transform,
-        *policy,
+        *(policy() if callable(policy) else policy),
         *bench.training,
     ]
     seconds = command(bench, train_command, arguments, out)

@@ -60,6 +60,19 @@ def blur(image: Image.Image, random: np.random.Generator) -> Image.Image:
     return image.filter(ImageFilter.GaussianBlur(1.5))
 
 
+def shear(image: Image.Image, random: np.random.Generator) -> Image.Image:
+    slant = random.uniform(-0.6, 0.6)
+    about_the_middle = (1, slant, -slant * image.height / 2, 0, 1, 0)
+    return image.transform(
+        image.size, Image.Transform.AFFINE, about_the_middle, Image.Resampling.BILINEAR
+    )
+
+
+def noise(image: Image.Image, random: np.random.Generator) -> Image.Image:
+    noisy = np.asarray(image, np.float64) + random.normal(0, 50, (image.height, image.width, 1))
+    return Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8))
+
+
 DOMAINS: dict[str, tuple[Callable[..., Image.Image], str]] = {
     "rotated": (rotate, "rotated by up to ±50°"),
     "shifted": (shift, "shifted by up to ±4 pixels"),
@@ -69,6 +82,8 @@ DOMAINS: dict[str, tuple[Callable[..., Image.Image], str]] = {
     "blurred": (blur, "Gaussian blur, radius 1.5"),
     "posterised": (lambda image, _: ImageOps.posterize(image, 1), "posterised to 1 bit"),
     "inverted": (lambda image, _: ImageOps.invert(image), "inverted"),
+    "sheared": (shear, "sheared sideways by up to ±0.6 of the height"),
+    "noisy": (noise, "grey Gaussian noise with a deviation of 50 levels"),
     "colour-cast": (levels(0, 1.1, 0.8, 0.5), "lamplight: red × 1.1, green × 0.8, blue × 0.5"),
     SAME: (lambda image, _: image, "as they are: the same domain"),
 }

@@ -26,6 +26,7 @@ from .protocol import (
     LONGER,
     LONGER_CELLS,
     PAPER,
+    PAPER_OPS,
     PAPER_SEEDS,
     POLICIES,
     POLICY_CELL,
@@ -93,10 +94,28 @@ def peer_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
 
 def searched_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     def run(bench: Bench) -> None:
-        policy = search(bench, data, seed, domain, "searched")
-        train(bench, data, seed, "searched", ("--policy", str(policy)), [domain], data.base)
+        policy = found(bench, data, seed, domain, "searched")
+        train(bench, data, seed, "searched", policy, [domain], data.base)
 
     return run
+
+
+def found(
+    bench: Bench,
+    data: Data,
+    seed: int,
+    domain: str,
+    name: str,
+    search_flags: tuple[str, ...] = (),
+    train_flags: tuple[str, ...] = (),
+) -> Callable[[], tuple[str, ...]]:
+    """Return a function that searches, unless that is done, and returns flags for a training."""
+
+    def flags() -> tuple[str, ...]:
+        policy = search(bench, data, seed, domain, name, search_flags)
+        return ("--policy", str(policy), *train_flags)
+
+    return flags
 
 
 def compared_run(data: Data, seed: int, peer: str) -> Callable[[Bench], None]:
@@ -113,9 +132,9 @@ def compared_search_run(data: Data, seed: int, domain: str) -> Callable[[Bench],
     """Train with the seeds of the comparison under the searched policy."""
 
     def run(bench: Bench) -> None:
-        policy = search(bench, data, seed, domain, "searched")
+        policy = found(bench, data, seed, domain, "searched")
         for name, seeded in seeds_compared(bench, seed, "searched"):
-            train(seeded, data, seed, name, ("--policy", str(policy)), [domain], data.base)
+            train(seeded, data, seed, name, policy, [domain], data.base)
 
     return run
 
@@ -130,9 +149,11 @@ def levelled_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with the p_tp of the search and uniform ops."""
 
     def run(bench: Bench) -> None:
-        policy = uniform_like(search(bench, data, seed, domain, "searched"))
-        flags = ("--policy", str(policy))
-        train(bench, data, seed, "uniform-searched", flags, [domain], data.base)
+        def policy() -> tuple[str, ...]:
+            flag, path = found(bench, data, seed, domain, "searched")()
+            return flag, str(uniform_like(Path(path)))
+
+        train(bench, data, seed, "uniform-searched", policy, [domain], data.base)
 
     return run
 
@@ -171,10 +192,10 @@ def ablation_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with p_tp fixed."""
 
     def run(bench: Bench) -> None:
-        policy = str(search(bench, data, seed, domain, "searched"))
         for value in FIXED:
-            flags = ("--policy", policy, "--fixed-apply-probability", str(value))
-            train(bench, data, seed, f"fixed-{value}", flags, [domain], data.base)
+            fixed = ("--fixed-apply-probability", str(value))
+            policy = found(bench, data, seed, domain, "searched", PAPER_OPS, fixed)
+            train(bench, data, seed, f"fixed-{value}", policy, [domain], data.base)
 
     return run
 
@@ -183,9 +204,8 @@ def static_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
     """Train with the policy of the last epoch from the first on."""
 
     def run(bench: Bench) -> None:
-        policy = str(search(bench, data, seed, domain, "before", BEFORE))
-        flags = ("--policy", policy, "--static", "last")
-        train(bench, data, seed, "static", flags, [domain], data.base)
+        policy = found(bench, data, seed, domain, "before", BEFORE, ("--static", "last"))
+        train(bench, data, seed, "static", policy, [domain], data.base)
 
     return run
 
@@ -205,8 +225,8 @@ def variant_run(
     """Search with other settings, and train under what is found."""
 
     def run(bench: Bench) -> None:
-        policy = search(bench, data, seed, domain, name, flags)
-        train(bench, data, seed, name, ("--policy", str(policy)), [domain], data.base)
+        policy = found(bench, data, seed, domain, name, (*PAPER_OPS, *flags))
+        train(bench, data, seed, name, policy, [domain], data.base)
 
     return run
 

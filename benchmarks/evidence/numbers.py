@@ -32,10 +32,10 @@ BEFORE = "before"  # searched with the settings of 0.2.0
 
 
 def read_lines(results: Path) -> list[Line]:
-    """Return what was recorded."""
-    if not results.is_file():
-        return []
-    return [json.loads(line) for line in results.read_text("utf-8").splitlines() if line]
+    """Return what was recorded, in `results` and in files like results-earlier.jsonl beside it."""
+    files = sorted(results.parent.glob(f"{results.stem}*.jsonl"))
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in lines if line]
 
 
 def key_of(line: Line) -> tuple[str, str, str, str, int]:

@@ -56,7 +56,8 @@ LEVEL_TEXT = (
     "Test accuracy in % of each level. The tables above have the level chosen on validation images."
 )
 FINDING_TEXT = (
-    "Seeds 50 to 52 and the settings of the tables above, unless a section says otherwise."
+    "Seeds 50 to 52 and the settings of the third round, without the new ops and statistics, "
+    "unless a section says otherwise."
 )
 ROTATE_TEXT = (
     "One op per policy, on the digits. With the validation images rotated by 90° the search must "
@@ -69,7 +70,9 @@ ROUNDS_TEXT = (
     "augmented step looked harmful then, p_tp fell in all domains, and the schedule began with it. "
     "Since then the network is trained on clean images first (`--warmup-epochs 20`), the last "
     "epoch's policy is used throughout (`--replay last`), and a fifth of it is uniform "
-    "(`--uniform-share 0.2`): the last two rounds have the same settings."
+    "(`--uniform-share 0.2`). The second and the third round have the same settings. The fourth "
+    "has four more ops, for uniform, too (`--space camera`), and running statistics in the "
+    "validation gradient (`--val-statistics both`)."
 )
 LONGER_TEXT = (
     "Added when the first round was known: are more steps what the searches on CIFAR-10 lack?"
@@ -114,7 +117,7 @@ def sections(lines: Sequence[Line], folder: Path) -> list[str]:
         )
     if rows:
         cells = [(row.searched.data, row.searched.domain) for row in rows]
-        parts.append(f"## Three rounds\n\n{ROUNDS_TEXT}\n\n{rounds_table(lines, cells)}")
+        parts.append(f"## Four rounds\n\n{ROUNDS_TEXT}\n\n{rounds_table(lines, cells)}")
     parts += findings(lines, folder)
     parts.append(f"## What the search costs\n\n{COST_TEXT}\n\n{cost_table(lines)}")
     if rows:

@@ -95,6 +95,7 @@ ROUNDS = {
     "0.2.0": (BEFORE, range(10)),
     "seeds 40 on": (SEARCHED, range(40, 50)),
     "seeds 50 on": (SEARCHED, range(50, 60)),
+    "seeds 60 on": (SEARCHED, range(60, 70)),
 }
 
 
@@ -176,7 +177,7 @@ def found_table(lines: Sequence[Line], data: Data) -> str:
         p_tp = estimate([run["p_tp"][-1] for run in runs])
         place = ("training", data.name, domain, KEPT)
         kept = {x["seed"]: x["policy"] for x in lines if key_of(x)[:4] == place}
-        named = ", ".join(kept[seed] for seed in sorted(kept))
+        named = ", ".join(kept[seed] for seed in data.table_seeds if seed in kept)
         rows.append([domain, f"{p_tp.mean:.2f} ± {p_tp.error:.2f}", first, named])
     head = ["domain", "p_tp at the end", "first candidate of each seed, × uniform", "kept"]
     return table(head, rows) if rows else ""
