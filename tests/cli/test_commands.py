@@ -436,8 +436,8 @@ def test_damaged_checkpoints_and_metrics_are_refused(command, whole, cut_run, ca
     content = unsealed(state, checkpoint)
     own = content[command.noun]
     others = [{}, [], 1, own | {"model": {}}, own | {"steps": 2.5}, own | {"steps": 10**6}]
-    # A training without a moving average has None for it, and one of 0.2.0 no "last".
-    needed = own.keys() - {"average", "last"}
+    # A training without a moving average has None for it; 0.2.0 had no "last" and no "precision".
+    needed = own.keys() - {"average", "last", "precision"}
     others += [{k: own[k] for k in own if k != left_out} for left_out in needed]
     for other in others:
         checkpoint.write_bytes(sealed(content | {command.noun: other}))
