@@ -43,8 +43,8 @@ IMAGES = {"train2017": 1500, "val2017": 250}  # half as many to train on as `--d
 
 
 def dark(image: Image.Image) -> Image.Image:
-    faint = ImageEnhance.Contrast(image).enhance(0.35)
-    return ImageEnhance.Brightness(faint).enhance(0.35)
+    faint = ImageEnhance.Contrast(image).enhance(0.5)
+    return ImageEnhance.Brightness(faint).enhance(0.5)
 
 
 def blurred(image: Image.Image) -> Image.Image:
