@@ -316,17 +316,18 @@ class Search:
     def identity(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
         candidates = json.dumps(self.space.to_json())
+        loss = self.task.provenance().get("loss")
         return {
             "model": self.learner.identity(),
             "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
+            **({"loss": loss} if loss else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, own in self.identity().items():
-            if state["identity"][name] != own:
-                raise ValueError(
-                    f"the run was started with another {name}: {state['identity'][name]}, not {own}"
-                )
+            begun = state["identity"].get(name, own)  # 0.2.0 did not save the loss
+            if begun != own:
+                raise ValueError(f"the run was started with another {name}: {begun}, not {own}")
         self.steps = state["steps"]
         self.trials.load_state_dict(state["trials"])
         self.learner.load_state_dict(state)

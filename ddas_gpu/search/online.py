@@ -32,6 +32,7 @@ from ddas_gpu.tasks.custom import (
     Trial,
     bare,
     checked_versions,
+    loss_name,
     require_weights,
 )
 from ddas_gpu.tasks.task import unchanged
@@ -348,6 +349,7 @@ class OnlineSearch:
             "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
             "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
             "seed": str(self.seed),
+            "loss": loss_name(self.task),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

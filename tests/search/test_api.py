@@ -302,6 +302,7 @@ def cut(tmp_path, monkeypatch) -> Path:
     [
         ({"model": network(width=12)}, "another model: Net of 570 parameters"),
         ({"model": torch.nn.Flatten()}, "--model"),
+        ({"loss": F.nll_loss}, "another loss: cross_entropy, not nll_loss"),
         ({"train": Digits(slice(100, 132))}, "other images"),
         ({"train": Digits(slice(0, 40))}, "--train-images 32, not 40"),
         ({"space": SearchSpace.of(["Invert", "FlipUD"])}, "--levels"),

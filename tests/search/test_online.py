@@ -81,9 +81,9 @@ def test_the_check_fails_with_the_sign_of_the_rewards_flipped(monkeypatch):
     assert found()["Rotate90"] < 1
 
 
-def make(model: nn.Module, **options: Any) -> OnlineSearch:
+def make(model: nn.Module, loss: Any = F.cross_entropy, **options: Any) -> OnlineSearch:
     settings = {"space": "digits", "every": 2, "prepare": prepare, **options}
-    return OnlineSearch(model, F.cross_entropy, arrays(VALIDATION), **settings)
+    return OnlineSearch(model, loss, arrays(VALIDATION), **settings)
 
 
 class Dropping(type(network())):
@@ -262,6 +262,7 @@ def test_it_resumes_to_the_same_bytes(tmp_path, cut):
         (lambda: make(network(), space="cifar"), "another search space: 30 candidates"),
         (lambda: make(network(), seed=1), "another seed: 0, not 1"),
         (lambda: make(network(width=4)), "another model: Net"),
+        (lambda: make(network(), loss=F.nll_loss), "another loss: cross_entropy, not nll_loss"),
     ],
 )
 def test_the_state_of_another_search_is_refused(other, sentence):
