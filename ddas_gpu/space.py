@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -174,6 +175,10 @@ class SearchSpace(Sequence[Candidate]):
             raise ValueError(f"{len(policies)} policies for {images} images: give one per image")
         draws = draw(seed, sample_numbers(samples, images), policies.shape[-1])
         return Request(steps_of(self), np.atleast_2d(policies), draws, self.fill)
+
+    def identity(self) -> str:
+        """Return the space in a few words, with a checksum of all that `to_json` says."""
+        return f"{len(self)} candidates ({zlib.crc32(json.dumps(self.to_json()).encode()):08x})"
 
     def to_json(self) -> dict[str, Any]:
         ranges = {} if self.ranges == "autoaugment" else {"ranges": self.ranges}

@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from .protocol import STAGES
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
@@ -20,13 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", nargs="?", choices=("all", "run", "render"), default="all")
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="for the images")
     parser.add_argument("--results", type=Path, default=HERE / "results.jsonl")
-    stages = ("peers", "searched", "compared", "levelled", "findings")
-    parser.add_argument("--stage", action="append", choices=stages)
+    parser.add_argument("--stage", action="append", choices=STAGES)
     parser.add_argument("--only", default="", help="jobs whose names begin so: digits/0/rotated")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="then begin no job")
     options = parser.parse_args(arguments)
     if options.what != "render":
-        from .jobs import STAGES, fresh_bench, run_all
+        from .jobs import fresh_bench, run_all
 
         bench = fresh_bench(options.work, options.results)
         run_all(bench, tuple(options.stage or STAGES), options.only, options.seconds)

@@ -33,12 +33,11 @@ from .protocol import (
     ROTATE90,
     SAME,
     SHARED,
+    STAGES,
     STATIC_CELLS,
     STATIC_SEEDS,
     Data,
 )
-
-STAGES = ("peers", "searched", "compared", "levelled", "findings")
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,7 @@ def levelled_run(data: Data, seed: int, domain: str) -> Callable[[Bench], None]:
 
     def run(bench: Bench) -> None:
         def policy() -> tuple[str, ...]:
-            flag, path = found(bench, data, seed, domain, "searched")()
-            return flag, str(uniform_like(Path(path)))
+            return "--policy", str(uniform_like(search(bench, data, seed, domain, "searched")))
 
         train(bench, data, seed, "uniform-searched", policy, [domain], data.base)
 

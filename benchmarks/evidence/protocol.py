@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STAGES = ("peers", "searched", "compared", "levelled", "findings")
 SAME = "same"  # the domain of images as they are
 FIRST_SEED = 60  # of the tables; 30 to 33 were for choosing the settings, the others came before
 

@@ -2,8 +2,7 @@
 
 Layers treat every image by itself, so they can be called once for all versions. Batch norm cannot:
 it is called for each version, on its part of the batch. What else a model may do with the images of
-a batch is not known beforehand: `folds` compares a folded pass with passes in turn,
-once.
+a batch is not known beforehand: `folds` compares a folded pass with passes in turn, once.
 """
 
 from collections.abc import Callable, Iterator

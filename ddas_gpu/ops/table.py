@@ -302,9 +302,9 @@ def Lighten(image: Image.Image, factor: float) -> Image.Image:
     signed=True,
 )
 def Warmth(image: Image.Image, warmth: float) -> Image.Image:
-    red, green, blue = gains(warmth)
-    table = [min(255, (v * gain + 64) // 128) for gain in (red, green, blue) for v in range(256)]
-    return image.point(table)
+    return image.point(
+        [min(255, (v * gain + 64) // 128) for gain in gains(warmth) for v in range(256)]
+    )
 
 
 @geometric(lambda argument, height, width: (0, -1, width, 1, 0, 0), square=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import zlib
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -315,11 +314,10 @@ class Search:
 
     def identity(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
-        candidates = json.dumps(self.space.to_json())
         loss = self.task.provenance().get("loss")
         return {
             "model": self.learner.identity(),
-            "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
+            "search space": self.space.identity(),
             **({"loss": loss} if loss else {}),
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -344,10 +343,10 @@ class OnlineSearch:
     def _identity(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
         shapes = {name: tuple(value.shape) for name, value in self.model.named_parameters()}
-        network, candidates = type(self.model).__qualname__, json.dumps(self.space.to_json())
+        network = type(self.model).__qualname__
         return {
             "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
-            "search space": f"{len(self.space)} candidates ({zlib.crc32(candidates.encode()):08x})",
+            "search space": self.space.identity(),
             "seed": str(self.seed),
             "loss": loss_name(self.task),
         }

@@ -118,9 +118,7 @@ def _warp(images: Any, argument: Any, matrix: Any, position: Any) -> Any:
 def _zoom(images: Any, step: Any, matrix: Any, position: Any) -> Any:
     size = fn.cast(images.shape()[:2], dtype=types.FLOAT)
     back = fn.transforms.scale(scale=fn.stack(step, step), center=fn.stack(size[1], size[0]) / 2)
-    return fn.warp_affine(
-        images, matrix=back, inverse_map=True, fill_value=FILL, interp_type=types.INTERP_NN
-    )
+    return _warp(images, step, back, position)
 
 
 def _rotate(images: Any, degrees: Any, matrix: Any, position: Any) -> Any:
