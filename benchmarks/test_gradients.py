@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import side_by_side
 import torch
-from gradients.live_bytes import step_bytes
+from gradients.live_bytes import StepBytes, step_bytes
 from gradients.vision_transformer import VisionTransformer
 from side_by_side import Timing, take_turns
 from torch import nn
@@ -56,8 +56,7 @@ ROWS_NOTE = (
 BYTES_COLUMNS = ("model", "batch", "px", "L̂", "reference", "fast", "lean", "fast plan, held")
 BYTES_NOTE = (
     "The most bytes of tensors alive at once in PolicyGradients, weighted and dot, above the "
-    "model, the images and the direction; float32, the paper's batches, counted on meta tensors. A "
-    "detector's loss is one that needs no numbers, with as much memory per anchor."
+    "model, the images and the direction; float32, the paper's batches, counted on meta tensors."
 )
 
 
@@ -77,34 +76,25 @@ def loss_for(name: str) -> Callable:
     return detection_loss if is_detector(name) else F.cross_entropy
 
 
-def loss_on_meta(name: str) -> Callable:
-    return dense_loss if is_detector(name) else F.cross_entropy
-
-
-def make_targets(name: str, images: int, px: int, device: str = "cpu") -> Any:
+def make_targets(name: str, images: int, shape: tuple[int, int], device: str) -> Any:
     """Classes of images, or what the anchors of a detector are matched to."""
     if not is_detector(name):
         return torch.randint(10, (images,), device=device)
     centres, sides = torch.rand(images, OBJECTS, 2), 0.05 + 0.4 * torch.rand(images, OBJECTS, 2)
-    boxes = torch.cat([centres - sides / 2, centres + sides / 2], -1).clamp(0, 1) * px
+    boxes = torch.cat([centres - sides / 2, centres + sides / 2], -1).clamp(0, 1)
+    boxes *= torch.tensor(shape[::-1]).repeat(2)  # x, y, x, y
     labels = torch.randint(80, (images, OBJECTS))
-    matched = targets_for(anchors_for(px, px), boxes, labels)
+    matched = targets_for(anchors_for(*shape), boxes, labels)
     return {name: tensor.to(device) for name, tensor in matched.items()}
 
 
-def make_versions_targets(name: str, policies: int, batch: int, px: int, device: str) -> Any:
+def make_versions_targets(
+    name: str, policies: int, batch: int, shape: tuple[int, int], device: str
+) -> Any:
     """As the search has them: policies move boxes, and leave classes alone."""
     if not is_detector(name):
-        return make_targets(name, batch, px, device)
-    return [make_targets(name, batch, px, device) for _ in range(policies + 1)]
-
-
-def dense_loss(outputs: dict[str, torch.Tensor], targets: dict[str, torch.Tensor]) -> torch.Tensor:
-    """As much work and memory per anchor as a detector's loss, without boxes to match."""
-    logits, deltas = outputs["logits"], outputs["deltas"]
-    probability = logits.sigmoid()
-    focal = probability.square() * F.softplus(logits)
-    return focal.sum() / len(logits) + F.smooth_l1_loss(deltas, torch.zeros_like(deltas))
+        return make_targets(name, batch, shape, device)
+    return [make_targets(name, batch, shape, device) for _ in range(policies + 1)]
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -151,8 +141,8 @@ def make_step(name: str, policies: int, batch: int, validation: int, px: int, de
     optimizer = torch.optim.SGD(parameters.values(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
     images = torch.randn(policies + 1, batch, px, px, 3, device=device).movedim(-1, 2)
     validation_images = torch.randn(validation, px, px, 3, device=device).movedim(-1, 1)
-    targets = make_versions_targets(name, policies, batch, px, device)
-    validation_targets = make_targets(name, validation, px, device)
+    targets = make_versions_targets(name, policies, batch, (px, px), device)
+    validation_targets = make_targets(name, validation, (px, px), device)
     weights = [0.65] + [0.35 / policies] * policies
     loss_fn = loss_for(name)
 
@@ -169,14 +159,11 @@ def make_step(name: str, policies: int, batch: int, validation: int, px: int, de
     return step
 
 
-def peak_bytes(name: str, method: str, policies: int, batch: int, px: int) -> int:
-    """On meta tensors, but for a detector: what its loss computes depends on the boxes."""
-    shape = policies, batch, (px, px)
-    if not is_detector(name):
-        return step_bytes(meta_model(name), method, *shape, loss_for(name)).peak
-    targets = make_versions_targets(name, policies, batch, px, "cpu")
-    model = make_model(name).to(memory_format=torch.channels_last)
-    return step_bytes(model, method, *shape, loss_for(name), targets).peak
+def bytes_on_meta(
+    name: str, method: str, policies: int, batch: int, shape: tuple[int, int]
+) -> StepBytes:
+    targets = make_versions_targets(name, policies, batch, shape, "meta")
+    return step_bytes(meta_model(name), method, policies, batch, shape, loss_for(name), targets)
 
 
 def meta_model(name: str) -> nn.Module:
@@ -208,7 +195,7 @@ def test_search_step(name, policies, batch, validation, px, rounds, device, benc
     ways = {method: (lambda method=method: step(method)) for method in ("reference", *OURS)}
     times = take_turns(ways, rounds=rounds)
     reference = times["reference"].median
-    peaks = {way: peak_bytes(name, way, policies, batch, px) for way in ways}
+    peaks = {way: bytes_on_meta(name, way, policies, batch, (px, px)).peak for way in ways}
     tables.get_or_make("Search step, by gradient method", TIME_COLUMNS, TIME_NOTE).add(
         *(name, policies, batch, validation, px, f"{reference * 1e3:.0f}"),
         ratio(times["fast"], reference),
@@ -275,11 +262,11 @@ def test_more_rows(
 
     ways = {str(rows): (lambda rows=rows: fast(rows)) for rows in counts}
     times = take_turns({"reference": lambda: steps[1]("reference")} | ways, rounds=rounds)
-    reference = peak_bytes(name, "reference", policies, batch, px)
+    reference = bytes_on_meta(name, "reference", policies, batch, (px, px)).peak
     table = tables.get_or_make("Search step with more rows", ROWS_COLUMNS, ROWS_NOTE)
     for rows in counts:
         monkeypatch.setattr(plan, "ROW_GRADIENTS", rows)
-        peak = peak_bytes(name, "fast", policies, batch, px)
+        peak = bytes_on_meta(name, "fast", policies, batch, (px, px)).peak
         table.add(
             *(name, policies, batch, px, rows),
             f"{times[str(rows)].median / times['reference'].median:.2f}",
@@ -301,10 +288,9 @@ def test_more_rows(
 )
 def test_bytes(name, batch, shape, benchmark, tables):
     table = tables.get_or_make("Bytes of the gradient methods", BYTES_COLUMNS, BYTES_NOTE)
-    model, loss_fn = meta_model(name), loss_on_meta(name)
     for policies in (2, 3, 7, 11):
         found = {
-            method: step_bytes(model, method, policies, batch, shape, loss_fn)
+            method: bytes_on_meta(name, method, policies, batch, shape)
             for method in ("reference", *OURS)
         }
         table.add(
@@ -312,4 +298,4 @@ def test_bytes(name, batch, shape, benchmark, tables):
             *(size(step.peak) for step in found.values()),
             size(found["fast"].held),
         )
-    benchmark.pedantic(step_bytes, (model, "lean", 2, batch, shape, loss_fn), rounds=1)
+    benchmark.pedantic(bytes_on_meta, (name, "lean", 2, batch, shape), rounds=1)
