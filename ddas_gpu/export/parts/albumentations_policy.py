@@ -63,23 +63,47 @@ class PillowOp(A.ImageOnlyTransform):
         return np.array(apply(image, self.op, self.argument, generator(self)))
 
 
-class Shear(A.Affine):
-    """Shear from the corner: the pixel at (x, y) comes from (x + a·y, y + b·x)."""
+class Gather(A.Affine):
+    """Pillow's affine map: the pixel at (x, y) comes from `back` @ (x, y, 1)."""
 
-    a = b = 0.0
+    nudge = 0.0  # added to where pixels come from
+
+    def back(self, height: int, width: int) -> np.ndarray:
+        return np.eye(3)
 
     def get_params_dependent_on_data(
         self, params: dict[str, Any], data: dict[str, Any]
     ) -> dict[str, Any]:
-        back = np.array([[1, self.a, 0], [self.b, 1, 0], [0, 0, 1]], np.float64)
+        back = self.back(*params["shape"][:2])
         centre = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])  # of a pixel
+        nudged = back + self.nudge * np.array([[0, 0, 1], [0, 0, 1], [0, 0, 0]])
         return {
             "rotate": 0.0,
             "scale": {"x": 1.0, "y": 1.0},
-            "matrix": np.linalg.inv(np.linalg.inv(centre) @ back @ centre),
+            "matrix": np.linalg.inv(np.linalg.inv(centre) @ nudged @ centre),
             "bbox_matrix": np.linalg.inv(back),
             "output_shape": params["shape"][:2],
         }
+
+
+class Shear(Gather):
+    """Shear from the corner: the pixel at (x, y) comes from (x + a·y, y + b·x)."""
+
+    a = b = 0.0
+
+    def back(self, height: int, width: int) -> np.ndarray:
+        return np.array([[1, self.a, 0], [self.b, 1, 0], [0, 0, 1]], np.float64)
+
+
+class Zoom(Gather):
+    """Zoom about the centre: neighbouring pixels come from `step` pixels apart."""
+
+    step = 1.0
+    nudge = 1 / 256  # Pillow takes the second of two pixels; its places are 1/128 apart
+
+    def back(self, height: int, width: int) -> np.ndarray:
+        left, top = (1 - self.step) * width / 2, (1 - self.step) * height / 2
+        return np.array([[self.step, 0, left], [0, self.step, top], [0, 0, 1]], np.float64)
 
 
 NEAREST, CONSTANT = 0, 0  # OpenCV's INTER_NEAREST and BORDER_CONSTANT
@@ -97,9 +121,10 @@ def _shift(x: int = 0, y: int = 0) -> Any:
     return A.Affine(translate_px={"x": (-x, -x), "y": (-y, -y)}, **EDGES)
 
 
-def _zoom(step: float) -> Any:
-    step = round(64 * step) / 64
-    return A.Affine(scale=(1 / step, 1 / step), **EDGES)
+def _zoom(step: float) -> Zoom:
+    made = Zoom(**EDGES)
+    made.step = round(64 * step) / 64
+    return made
 
 
 MOVES = {
