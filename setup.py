@@ -31,7 +31,6 @@ TENSORBOARD = ["tensorboard>=2.14"]
 # The documentation site; `make docs` builds it.
 DOCS = ["mkdocs>=1.6", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 LINT = ["import-linter>=2.1", "mypy>=1.15", "ruff>=0.9"]
-ALBUMENTATIONS = "albumentations==2.0.8"  # a peer, and a target of exports
 # The tests need no GPU but do need DALI, whose pipelines run on the CPU too, and NVRTC, which
 # compiles without a device. setuptools and wheel build the wheel that one test installs.
 TEST = [
@@ -39,7 +38,6 @@ TEST = [
     *COCO,
     *TRAINERS,
     *TENSORBOARD,
-    ALBUMENTATIONS,
     "datasets>=2.14",
     "hypothesis>=6.100",
     "pytest>=8",
@@ -50,7 +48,7 @@ TEST = [
 ]
 BENCH = [
     *CUDA13,
-    ALBUMENTATIONS,
+    "albumentations==2.0.8",
     "matplotlib>=3.7",
     "pytest>=8",
     "pytest-benchmark>=4",
