@@ -85,18 +85,11 @@ class Versions:
         state = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
         inputs = (self.images[version], self.targets[version])
         with torch.enable_grad(), self.autocast(), during:
-            return self._checked(functional_call(self._judged, state, inputs))
+            return one_number(functional_call(self._judged, state, inputs))
 
     def loss_of(self, version: int, outputs: Any) -> torch.Tensor:
         """The scalar loss of one version whose outputs are at hand."""
-        return self._checked(self.loss_fn(outputs, self.targets[version]))
-
-    @staticmethod
-    def _checked(loss: Any) -> torch.Tensor:
-        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-            found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise ValueError(f"loss_fn must return one number per batch (shape ()), got {found}")
-        return loss
+        return one_number(self.loss_fn(outputs, self.targets[version]))
 
     def autocast(self) -> AbstractContextManager:
         """Autocast as it was at construction, wherever the products are asked for.
@@ -142,6 +135,14 @@ class _Judged(nn.Module):
 
     def forward(self, images: torch.Tensor, targets: Any) -> torch.Tensor:
         return self.loss_fn(self.model(images), targets)
+
+
+def one_number(loss: Any) -> torch.Tensor:
+    """Return what a loss function gave; raise a ValueError unless it is a scalar."""
+    if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
+        found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
+        raise ValueError(f"loss must return one number per batch (shape ()), got {found}")
+    return loss
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:
