@@ -9,8 +9,8 @@ import itertools
 from functools import partial
 
 import torch
-from torch.func import functional_call
 
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.folding import CannotFold, FoldedPass, split
 from ddas_gpu.gradients.layer_rules import FoldedCall
 from ddas_gpu.gradients.plan import Plan
@@ -52,8 +52,10 @@ class FoldedGradients:
         with torch.enable_grad(), versions.autocast():
             buffers = versions.buffers_of(group[0])
             images = versions.images[group.start : group.stop].flatten(0, 1)
+            state = {**leaves, **buffers}
             with mode:
-                outputs = functional_call(versions.model, {**leaves, **buffers}, (images,))
+                outputs = call_with(versions.model, state, images)
+            buffers.update({name: state[name] for name in buffers})
             parts = zip(group, split(outputs, len(group)), strict=True)
             losses = [versions.loss_of(version, part) for version, part in parts]
             calls, norm_rows = mode.calls, mode.norm_rows
@@ -119,6 +121,8 @@ class FoldedGradients:
             for name, place in self._places.items()
         }
         due = {name: partial(self._weight_gradient, name) for name in plan.pairs}
+        unused = leaves.keys() - ready.keys() - due.keys()
+        ready |= {name: torch.zeros_like(leaves[name]).detach() for name in unused}
         return WeightedGradient(list(leaves), ready, due)
 
     def _weight_gradient(self, name: str) -> torch.Tensor:

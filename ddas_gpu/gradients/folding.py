@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.layer_rules import LOW_PRECISION, FoldedCall, take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions, full_precision, rounded
 
@@ -270,9 +270,10 @@ def _pass(
 ) -> tuple[Any, Tensors]:
     """What the model returns, and the buffers after the pass."""
     buffers = versions.copy_buffers()
+    state = {**versions.parameters, **buffers}
     with full_precision(images.device), mode or nullcontext(), _Inputs(see):
-        outputs = functional_call(versions.model, {**versions.parameters, **buffers}, (images,))
-    return outputs, buffers
+        outputs = call_with(versions.model, state, images)
+    return outputs, {name: state[name] for name in buffers}
 
 
 def _alike(expected: Any, found: Any) -> bool:

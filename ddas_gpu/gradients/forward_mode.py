@@ -7,11 +7,12 @@ from weakref import WeakSet
 import torch
 from torch import nn
 from torch.autograd import forward_ad
-from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from ddas_gpu.gradients.calling import call_with
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -153,7 +154,7 @@ def _forward_mode(
             name: forward_ad.make_dual(state[name].detach(), tangent)
             for name, tangent in direction.items()
         }
-        leaves, form = tree_flatten(functional_call(model, {**state, **duals}, (inputs,)))
+        leaves, form = tree_flatten(call_with(model, {**state, **duals}, inputs))
         pairs = [
             forward_ad.unpack_dual(leaf) if torch.is_tensor(leaf) else (leaf, None)
             for leaf in leaves
@@ -168,7 +169,7 @@ def _twice_backward(
     """J · v as the derivative of (uᵀ J) · v in u, which is linear in u."""
     weights = {name: state[name].detach().requires_grad_() for name in direction}
     with torch.enable_grad():
-        leaves, form = tree_flatten(functional_call(model, {**state, **weights}, (inputs,)))
+        leaves, form = tree_flatten(call_with(model, {**state, **weights}, inputs))
         moved = [torch.is_tensor(leaf) and leaf.requires_grad for leaf in leaves]
         outputs = [leaf for leaf, moves in zip(leaves, moved, strict=True) if moves]
         u = [torch.zeros_like(output, requires_grad=True) for output in outputs]

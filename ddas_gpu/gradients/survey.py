@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.layer_rules import take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
 
@@ -120,7 +120,7 @@ def _run(
         state = {**state, **leaves}
         watch = _Watch(Survey(sizes), leaves, [images, *state.values()])
         with torch.autograd.graph.saved_tensors_hooks(watch.saved, lambda tensor: tensor), watch:
-            outputs = functional_call(versions.model, state, (images,))
+            outputs = call_with(versions.model, state, images)
         return watch.finish(outputs)
 
 

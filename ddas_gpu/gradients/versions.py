@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.layer_rules import inner
 
 Tensors = dict[str, torch.Tensor]
@@ -85,7 +85,9 @@ class Versions:
         state = {f"model.{name}": tensor for name, tensor in (parameters | buffers).items()}
         inputs = (self.images[version], self.targets[version])
         with torch.enable_grad(), self.autocast(), during:
-            return one_number(functional_call(self._judged, state, inputs))
+            loss = call_with(self._judged, state, *inputs)
+        buffers.update({name: state[f"model.{name}"] for name in buffers})
+        return one_number(loss)
 
     def loss_of(self, version: int, outputs: Any) -> torch.Tensor:
         """The scalar loss of one version whose outputs are at hand."""

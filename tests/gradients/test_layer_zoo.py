@@ -185,6 +185,58 @@ class PartlyUnused(nn.Module):
         return self.used(x)
 
 
+class NeverUsed(nn.Module):
+    """A layer that the forward pass leaves out, and one that it runs without gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen, self.used = nn.Conv2d(3, 3, 3), conv(3, 16, 3)
+        self.extra = nn.Linear(3, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.frozen(x)
+        return self.used(x)
+
+
+class TwoNames(nn.Module):
+    """A layer that is called twice, and that the model has as an attribute and in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.layer = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.layers = nn.Sequential(self.stem, nn.Tanh(), self.layer, nn.Tanh(), self.layer)
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.classifier(self.layers(x).mean((2, 3)))
+
+
+class ReplacedBuffer(nn.Module):
+    """Tracks a mean in a buffer that every pass gives a new tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = conv(3, 16, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean((0, 2, 3))
+        return self.used(x)
+
+
+OWN = [
+    Tied,
+    OwnFunctional,
+    Statistics,
+    TokensFirst,
+    PartlyUnused,
+    NeverUsed,
+    TwoNames,
+    ReplacedBuffer,
+]
+
+
 class Rectified(nn.Module):
     """Batch norm and ReLU; `after` makes the features of what they return."""
 
@@ -279,7 +331,7 @@ def test_an_output_of_relu_changed_in_place_is_the_error_that_it_is_without_us()
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("model", [Tied, OwnFunctional, Statistics, TokensFirst, PartlyUnused])
+@pytest.mark.parametrize("model", OWN)
 def test_models_of_the_users_own(model, method):
     torch.manual_seed(0)
     check(method, make_case(model()))
