@@ -43,7 +43,6 @@ RULES = (
             "train_images",
             "val_batch_size",
             "val_images",
-            "workers",
         ),
         lambda value: value > 0,
         "must be above 0",
@@ -52,11 +51,11 @@ RULES = (
         (
             "clip_grad_norm",
             "cutout",
-            "momentum",
             "padding",
             "seed",
             "warmup_epochs",
             "weight_decay",
+            "workers",
         ),
         lambda value: value >= 0,
         "cannot be negative",
@@ -69,7 +68,14 @@ RULES = (
     Rule(("apply_probability",), lambda value: 0 < value < 1, "lies between 0 and 1"),
     Rule(("fixed_apply_probability",), lambda value: 0 <= value <= 1, "lies in [0, 1]"),
     Rule(
-        ("label_smoothing", "moving_average", "uniform_share", "val_memory", "val_share"),
+        (
+            "label_smoothing",
+            "momentum",
+            "moving_average",
+            "uniform_share",
+            "val_memory",
+            "val_share",
+        ),
         lambda value: 0 <= value < 1,
         "lies in [0, 1)",
     ),
@@ -104,6 +110,25 @@ def bytes_of(text: str) -> int | None:
 def flag(name: str) -> str:
     """Return the flag of a setting: "lr_ops" is --lr-ops."""
     return f"--{name.replace('_', '-')}"
+
+
+def as_keywords(message: str, kinds: dict[str, Any]) -> str:
+    """Return a message with settings under their names in Python.
+
+    kinds: the settings and their types; other flags stay as they are.
+
+    >>> kinds = {"batch_size": int, "lr_ops": float, "resume": bool}
+    >>> as_keywords("--batch-size 16 is too large: try a smaller --lr-ops, or --resume", kinds)
+    'batch_size=16 is too large: try a smaller lr_ops, or resume=True'
+    """
+
+    def keyword(found: re.Match[str]) -> str:
+        name, value = found[1].replace("-", "_"), found[2]
+        if name not in kinds:
+            return found[0]
+        return name + ("=" if value else "=True" if kinds[name] is bool else "")
+
+    return re.sub(r"--([a-z]+(?:-[a-z]+)*)( (?=-?\d|[('\[]|True|False|None))?", keyword, message)
 
 
 def check_rules(values: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+from ddas_gpu.cli.rules import as_keywords
 from ddas_gpu.distributed import torchrun
 from ddas_gpu.errors import lasting_messages, printable, sentence, signal_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from ddas_gpu.cli.groups import RunSettings
+    from ddas_gpu.cli.settings import Settings
 
 
 def exit_code(program: str, work: Callable[[], int]) -> int:
@@ -46,6 +48,19 @@ def warnings_as_sentences(program: str) -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = usual
+
+
+@contextmanager
+def errors_with_keywords(kind: type[Settings]) -> Iterator[None]:
+    """Name settings in errors as keywords, for callers from Python: lr_ops, not --lr-ops."""
+    try:
+        yield
+    except Exception as error:
+        kinds = kind.kinds()
+        error.args = tuple(
+            as_keywords(part, kinds) if isinstance(part, str) else part for part in error.args
+        )
+        raise
 
 
 def is_mine_to_print(error: Exception) -> bool:

@@ -46,6 +46,8 @@ class Examples:
     places: np.ndarray | None = None
     """The items of a subset."""
     seed: int = 0
+    size: tuple[int, int] | None = None
+    """Height and width that all images must have; None for any."""
 
     def __len__(self) -> int:
         return len(self.items) if self.places is None else len(self.places)
@@ -69,7 +71,13 @@ class Examples:
         place = self.place(sample)
         seed_generators(streams.number(self.seed, Stream.EXAMPLES, epoch, place))
         image, target = self._split(self.items[place])
-        return to_pixels(image), target
+        pixels = to_pixels(image)
+        if self.size not in (None, pixels.shape[:2]):
+            raise ValueError(
+                f"image {place} of {self.name} has {pixels.shape[:2]} pixels, others {self.size}: "
+                "targets with places in the image need images of one size"
+            )
+        return pixels, target
 
     def _split(self, item: Any) -> tuple[Any, Any]:
         if isinstance(item, Mapping):
@@ -81,9 +89,9 @@ class Examples:
             return item[self.columns[0]], item[self.columns[1]]
         if isinstance(item, (tuple, list)) and len(item) == 2:
             return item[0], item[1]
+        found = f"{len(item)} values" if isinstance(item, (tuple, list)) else type(item).__name__
         raise ValueError(
-            f"an item of {self.name} must be (image, target) or a mapping, "
-            f"not {type(item).__name__}"
+            f"an item of {self.name} must be (image, target) or a mapping, not {found}"
         )
 
     def look(self, indices: Iterable[int]) -> list[tuple[np.ndarray, Any]]:
@@ -102,17 +110,14 @@ class Examples:
     def in_memory(
         self, workers: int, size: tuple[int, int] | None = None, shortest: int | None = None
     ) -> ExampleArrays:
-        """Read all examples once, in worker processes.
+        """Read all examples once, in worker processes; arrays in this one.
 
         size: scale every image to (height, width); shortest: bound its shorter side.
         """
-        everything = np.arange(len(self))
-        if isinstance(self.items, Pairs):
-            pairs = _scaled(size, shortest, self.look(everything))
-        else:
-            keys = [(0, part) for part in np.array_split(everything, -(-len(self) // CHUNK))]
-            make = partial(_scaled_batch, size, shortest)
-            pairs = [pair for batch in in_workers(self.read, keys, make, workers) for pair in batch]
+        workers = 0 if type(self.items) is Pairs else workers
+        keys = [(0, part) for part in np.array_split(np.arange(len(self)), -(-len(self) // CHUNK))]
+        make = partial(_scaled, size, shortest)
+        pairs = [pair for batch in in_workers(self.read, keys, make, workers) for pair in batch]
         images, targets = [image for image, _ in pairs], [target for _, target in pairs]
         one_size = len({image.shape for image in images}) == 1
         return ExampleArrays(
@@ -163,25 +168,20 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Files:
-    """Image files with labels as a data set."""
+class Files(Pairs):
+    """Paths of image files, and targets, as a data set."""
 
-    files: Sequence[Path]
-    labels: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return read_image(self.files[index]), int(self.labels[index])
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Any]:
+        return read_image(Path(self.images[index])), self.targets[index]
 
 
 def open_examples(data: Any, columns: tuple[str, str] = COLUMNS, seed: int = 0) -> Examples:
     """Open a user's data.
 
-    data: a torch Dataset or anything with `len` and items (image, target) or mappings; a pair of
-        arrays (images, targets); a folder with one folder of images per class; a Hugging Face
-        `datasets.Dataset`. An image is a PIL image, uint8 (H, W, 3) or a uint8 tensor (3, H, W).
+    data: a torch Dataset or anything with `len` and items (image, target) or mappings; a pair
+        (images, targets) of arrays or (paths, targets) of image files; a folder with one folder of
+        images per class; a Hugging Face `datasets.Dataset`. An image is a PIL image, uint8
+        (H, W, 3) or a uint8 tensor (3, H, W).
     """
     if isinstance(data, Examples):
         return dataclasses.replace(data, seed=seed)
@@ -189,10 +189,18 @@ def open_examples(data: Any, columns: tuple[str, str] = COLUMNS, seed: int = 0) 
         if not Path(data).is_dir():
             raise ValueError(f"there is no folder {data}")
         folder = open_folder(Path(data))
-        items = Files(folder.files, folder.labels)
+        items = Files(folder.files, folder.labels.tolist())
         return Examples(items, str(data), folder.class_names, seed=seed)
-    if isinstance(data, tuple) and len(data) == 2:
-        return Examples(Pairs(*data), "arrays", seed=seed)
+    if is_pair(data):
+        images, targets = data
+        if len(images) and isinstance(images[0], (str, Path)):
+            return Examples(Files(images, targets), "files", seed=seed)
+        return Examples(Pairs(images, targets), "arrays", seed=seed)
+    if isinstance(data, Mapping):
+        raise TypeError(
+            f"{type(data).__name__} holds several data sets: give one of them, such as "
+            f"data[{next(iter(data), 'train')!r}]"
+        )
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise TypeError(
             "data is a Dataset with a length, a pair (images, targets), a folder or a Hugging Face "
@@ -201,6 +209,13 @@ def open_examples(data: Any, columns: tuple[str, str] = COLUMNS, seed: int = 0) 
     if not len(data):
         raise ValueError(f"{type(data).__name__} has no examples")
     return Examples(data, type(data).__name__, _class_names(data, columns[1]), columns, seed=seed)
+
+
+def is_pair(data: Any) -> bool:
+    """Return whether this is (images, targets); a list may also be one of two examples."""
+    if isinstance(data, list) and len(data) == 2:
+        return not isinstance(data[0], (tuple, Mapping))
+    return isinstance(data, tuple) and len(data) == 2
 
 
 def _class_names(data: Any, column: str) -> tuple[str, ...]:
@@ -245,7 +260,14 @@ def collate(targets: Sequence[Any]) -> Any:
         is_double = isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float64
         return leaf.to(torch.get_default_dtype()) if is_double else leaf
 
-    return tree_map(in_default_precision, default_collate(list(targets)))
+    try:
+        batch = default_collate(list(targets))
+    except (TypeError, RuntimeError, KeyError) as error:
+        raise ValueError(
+            f"the targets do not collate to a batch ({error}): return numbers or arrays of one "
+            "shape, with boxes and labels padded (label -1)"
+        ) from None
+    return tree_map(in_default_precision, batch)
 
 
 def target_checksum(target: Any, checksum: int) -> int:
@@ -259,15 +281,9 @@ def target_checksum(target: Any, checksum: int) -> int:
 
 
 def _scaled(
-    size: tuple[int, int] | None, shortest: int | None, pairs: list[tuple[np.ndarray, Any]]
+    size: tuple[int, int] | None, shortest: int | None, epoch: int, samples: Any, pairs: list[Any]
 ) -> list[tuple[np.ndarray, Any]]:
     return [(scaled(image, size, shortest), target) for image, target in pairs]
-
-
-def _scaled_batch(
-    size: tuple[int, int] | None, shortest: int | None, epoch: int, samples: Any, pairs: list[Any]
-) -> list[Any]:
-    return _scaled(size, shortest, pairs)
 
 
 def scaled(image: np.ndarray, size: tuple[int, int] | None, shortest: int | None) -> np.ndarray:

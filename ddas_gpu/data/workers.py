@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,24 +29,42 @@ class _Batched:
         epoch, samples = key
         return self.make(epoch, samples, [self.read(int(sample), epoch) for sample in samples])
 
+    def read_here(self, key: Key) -> Any:
+        with kept_generators():
+            return self[key]
+
+
+def forks() -> bool:
+    """Whether worker processes start as copies of this one; others run the user's script again."""
+    return multiprocessing.get_start_method() == "fork"
+
 
 def in_workers(
     read: Callable[[int, int], Any], keys: Iterable[Key], make: Callable[..., Any], workers: int
 ) -> Iterator[Any]:
     """Yield make(epoch, samples, [read(sample, epoch), …]) for each (epoch, samples) of `keys`.
 
-    The calls run in worker processes, some batches ahead; the order is that of `keys`.
+    The calls run in worker processes, some batches ahead, or with workers=0 in this process; the
+    order is that of `keys`.
     """
-    return iter(
-        DataLoader(
-            _Batched(read, make),  # type: ignore[arg-type]
-            batch_size=None,
-            sampler=keys,
-            num_workers=max(1, workers),
-            collate_fn=_untouched,
-            generator=torch.Generator(),  # not this process's own: its state must not change
-        )
+    batches = _Batched(read, make)
+    if workers == 0:
+        return (batches.read_here(key) for key in keys)
+    loader: DataLoader[Any] = DataLoader(
+        batches,  # type: ignore[arg-type]
+        batch_size=None,
+        sampler=keys,
+        num_workers=workers,
+        collate_fn=_untouched,
+        generator=torch.Generator(),  # not this process's own: its state must not change
     )
+    try:
+        return iter(loader)
+    except (AttributeError, TypeError, pickle.PicklingError) as error:  # unless they are forked
+        raise ValueError(
+            f"a worker process cannot be given the data set ({error}): workers=0 reads it in this "
+            "process"
+        ) from None
 
 
 def _untouched(batch: Any) -> Any:

@@ -44,7 +44,7 @@ class ExampleBatches:
 
     def __init__(self, feed: ExampleFeed, order: Order, device: str, workers: int | None) -> None:
         self._feed, self.order, self._device = feed, order, device
-        self._workers = workers or 1
+        self._workers = 1 if workers is None else workers
         self.position: int | None = None
         self._read: Iterator[Any] = iter(())
 

@@ -111,7 +111,8 @@ class Search:
         ranks, settings = self.ranks, self.settings
         size = ranks.batch_size(flag, batch_size, settings.run.ranks)
         order = order_for(len(feed.source), size, seed, ranks.rank, ranks.count, flag)
-        workers = settings.data.workers or settings.run.threads
+        workers = settings.data.workers
+        workers = settings.run.threads if workers is None else workers
         return StepBatches(feed, order, self.device.type, workers)
 
     @property
@@ -314,16 +315,16 @@ class Search:
 
     def identity(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
-        loss = self.task.provenance().get("loss")
+        known = self.task.provenance()
         return {
             "model": self.learner.identity(),
             "search space": self.space.identity(),
-            **({"loss": loss} if loss else {}),
+            **{name: str(known[name]) for name in ("loss", "mean", "std") if name in known},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, own in self.identity().items():
-            begun = state["identity"].get(name, own)  # 0.2.0 did not save the loss
+            begun = state["identity"].get(name, own)  # 0.2.0 saved the first two
             if begun != own:
                 raise ValueError(f"the run was started with another {name}: {begun}, not {own}")
         self.steps = state["steps"]

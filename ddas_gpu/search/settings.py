@@ -134,6 +134,11 @@ class SearchSettings(Settings):
         from_files = self.spec is not CUSTOM  # whose images are read by the user's code
         if from_files and self.data.decode == "each" and self.data.crop == "pad":
             raise ValueError("--decode each is for image files: it needs --crop resized")
+        if self.policy.compare_with == "policies" and self.policy.policies < 2:
+            raise ValueError(
+                "--compare-with policies needs --policies 2 or more, which it compares with each "
+                "other; --compare-with clean needs one"
+            )
         self._check_batch("batch_size", "train_images")
         self._check_batch("val_batch_size", "val_images")
 

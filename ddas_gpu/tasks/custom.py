@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from ddas_gpu import ops, streams
 from ddas_gpu.data.datasets import ExampleArrays, Examples, one_size
@@ -50,6 +53,11 @@ class Trial:
         Candidates that do not move pixels leave maps as they are. Places from outside the image
         get the value `outside`.
         """
+        if maps.dtype != torch.uint8 or maps.ndim != 3:
+            raise ValueError(
+                f"maps must be uint8 (B, H, W), not {maps.dtype} {tuple(maps.shape)}: "
+                "maps.to(torch.uint8) for classes from 0 to 255"
+            )
         moves = np.array([find_any(c.op).matrix is not None for c in self.space])
         policies = np.where(moves[self.policies], self.policies, -1)
         space = dataclasses.replace(self.space, fill=outside)
@@ -219,7 +227,8 @@ class Custom(Task):
         return own if own is not None and min(own) == side else (side, side)
 
     def _in_memory(self, source: Examples) -> ExampleArrays:
-        workers = self.data.workers or torch.get_num_threads()
+        workers = self.data.workers
+        workers = torch.get_num_threads() if workers is None else workers
         if self.data.crop == "pad":
             return source.in_memory(workers, size=self.size)
         # Twice the size leaves a random crop enough to choose from.
@@ -274,6 +283,7 @@ class Custom(Task):
             )
         made = bare(made)
         require_weights(made)
+        self._model = class_name(made)
         return made.to(self.device)
 
     def versions(self, batch: CleanBatch, policies: np.ndarray, space: SearchSpace) -> Versions:
@@ -289,13 +299,24 @@ class Custom(Task):
         return normalise(batch.images, *self._statistics), batch.labels
 
     def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
-        return self.own.task.loss(outputs, targets)
+        loss = self.own.task.loss(outputs, targets)
+        learned = any(torch.is_tensor(part) and part.requires_grad for part in tree_leaves(outputs))
+        if learned and torch.is_tensor(loss) and not loss.requires_grad:
+            raise ValueError(
+                f"the loss of {loss_name(self.own.task)} has no gradient: compute it with torch "
+                "from the outputs, without detach()"
+            )
+        return loss
 
     def provenance(self) -> dict[str, Any]:
         sources = {"train": self.own.train, "validation": self.own.validation}
+        mean, std = self._statistics
         return {
             "data_names": {name: source.name for name, source in sources.items()},
             "loss": loss_name(self.own.task),
+            "mean": list(mean),
+            "std": list(std),
+            "model": self._model,
         }
 
     def _only_searches(self, *_: Any, **__: Any) -> NoReturn:
@@ -315,16 +336,44 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def require_weights(model: nn.Module) -> None:
-    """Raise a ValueError if nothing of a network can be learned."""
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient")
+    """Raise a ValueError if nothing of a network can be learned, or not in single precision."""
+    name = type(model).__name__
+    if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
+        raise ValueError(f"{name} is a scripted network: give the nn.Module it was made from")
+    if any(is_lazy(weight) for weight in model.parameters()):
+        raise ValueError(f"{name} has lazy layers without weights: call it once on some inputs")
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
+    if not kinds:
+        raise ValueError(f"{name} has no parameter that requires a gradient")
+    if torch.float32 not in kinds:
+        found = str(kinds.pop()).removeprefix("torch.")
+        raise ValueError(
+            f"{name} has weights of {found}: give it in float32, model.float(); amp='bf16' or "
+            "'fp16' computes in 16 bits"
+        )
+
+
+def class_name(model: nn.Module) -> str:
+    """Return the class of a network, with its module."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def loss_name(task: SearchTask) -> str:
     """Return the name of the user's loss, or of the task that has it."""
     if not isinstance(task, LossOnly):
         return type(task).__qualname__
-    return getattr(task._loss, "__qualname__", type(task._loss).__qualname__)
+    return name_of(task._loss)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of an object's class.
+
+    >>> name_of(len), name_of(functools.partial(sorted, reverse=True))
+    ('len', 'partial(sorted)')
+    """
+    if isinstance(function, functools.partial):
+        return f"partial({name_of(function.func)})"
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def caption(target: Any, class_names: tuple[str, ...]) -> str:

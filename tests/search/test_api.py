@@ -301,12 +301,12 @@ def cut(tmp_path, monkeypatch) -> Path:
     ("changes", "sentence"),
     [
         ({"model": network(width=12)}, "another model: Net of 570 parameters"),
-        ({"model": torch.nn.Flatten()}, "--model"),
+        ({"model": torch.nn.Flatten()}, "model own_data.Net, not torch"),
         ({"loss": F.nll_loss}, "another loss: cross_entropy, not nll_loss"),
         ({"train": Digits(slice(100, 132))}, "other images"),
-        ({"train": Digits(slice(0, 40))}, "--train-images 32, not 40"),
-        ({"space": SearchSpace.of(["Invert", "FlipUD"])}, "--levels"),
-        ({"epochs": 3}, "--epochs 2, not 3"),
+        ({"train": Digits(slice(0, 40))}, "train_images=32, not 40"),
+        ({"space": SearchSpace.of(["Invert", "FlipUD"])}, "another space"),
+        ({"epochs": 3}, "epochs=2, not 3"),
     ],
 )
 def test_a_resumed_search_refuses_another_model_or_other_data(cut, changes, sentence):
@@ -361,8 +361,8 @@ def test_a_killed_process_resumes(tmp_path):
         ({"epoch": 3}, TypeError, "no setting 'epoch'; the nearest is 'epochs'"),
         ({"lr_op": 3}, TypeError, "the nearest is 'lr_ops'"),
         ({"root": "x"}, TypeError, "its arguments say it"),
-        ({"epochs": 0}, ValueError, "--epochs must be above 0"),
-        ({"anchor_scale": 2.0}, ValueError, "--anchor-scale is for detection"),
+        ({"epochs": 0}, ValueError, "^epochs must be above 0"),
+        ({"anchor_scale": 2.0}, ValueError, "^anchor_scale is for detection, not for your own data"),
         ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: digits, sanity"),
         ({"space": "coco"}, ValueError, "needs boxes"),
         ({"model": 3}, TypeError, "nn.Module or a function"),
