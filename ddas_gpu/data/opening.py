@@ -29,6 +29,7 @@ Images = Labelled | Records
 ON_BAD_FILES = (None, "skip", "stop")
 TARS = frozenset((".tar",))
 TFRECORDS = frozenset((".tfrecord", ".tfrecords"))
+URL = re.compile(r"\w[\w+.-]+:/")  # Path makes one slash of two; C:/ is a drive
 PART_OF = re.compile(r"-\d{5}-of-\d{5}$")  # as TensorFlow's scripts name the parts of a set
 
 
@@ -79,16 +80,11 @@ def open_images(root: Any, on_bad_files: str | None = None) -> Images:
 def _open(root: Any) -> Images:
     if isinstance(root, (str, Path)):
         return _open_path(root)
-    if hasattr(root, "files") and hasattr(root, "labels"):
-        names = tuple(getattr(root, "class_names", ()))
-        return ImageFiles(root.files, np.asarray(root.labels), names)
-    if isinstance(root, ImageArrays):
+    if isinstance(root, (ImageFiles, ImageArrays, Records)):
         return root
-    if hasattr(root, "images") and hasattr(root, "labels"):
-        root = (root.images, root.labels)
     if isinstance(root, (tuple, list)) and root:
         if all(isinstance(file, (str, Path)) for file in root):
-            return _open_records([Path(file) for file in root])
+            return _open_records([local(file) for file in root])
         if len(root) == 2:
             return _open_pair(*root)
     found = open_torch_dataset(root)
@@ -97,19 +93,20 @@ def _open(root: Any) -> Images:
     raise TypeError(
         "images come from a folder, from .tar or .tfrecord files, as (images, labels) or "
         "(paths, labels), or from a torchvision data set such as ImageFolder, "
-        f"not from {type(root).__name__}"
+        f"not from {type(root).__name__}; for a Dataset of your own there is PolicyTransform"
     )
 
 
 def _open_pair(images: Any, labels: Any) -> ImageFiles | ImageArrays:
-    labels = np.asarray(labels)
-    if len(images) and all(isinstance(image, (str, Path)) for image in images):
-        if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
-            raise ValueError(
-                f"{len(images)} paths need {len(images)} whole numbers as labels, not "
-                f"{labels.dtype} of the shape {labels.shape}"
-            )
-        return ImageFiles([Path(image) for image in images], labels.astype(np.int64))
+    labels, count = np.asarray(labels), len(images)
+    if labels.shape != (count,) or (count and labels.dtype.kind not in "biu"):
+        raise ValueError(
+            f"{count} images need {count} whole numbers as labels, not {labels.dtype} of the shape "
+            f"{labels.shape}"
+        )
+    labels = labels.astype(np.int64)
+    if count and all(isinstance(image, (str, Path)) for image in images):
+        return ImageFiles([local(image) for image in images], labels)
     return ImageArrays(np.asarray(images), labels)
 
 
@@ -117,7 +114,8 @@ def open_torch_dataset(dataset: Any) -> ImageFiles | ImageArrays | None:
     """Open what torchvision's data sets hold; None if it is not one of them.
 
     ImageFolder and its kin have `samples`, CIFAR10 and its kin `data` and `targets`; a Subset has
-    `dataset` and `indices`. Their transforms are not applied.
+    `dataset` and `indices`. Their transforms are not applied, nor is a `__getitem__` that a user
+    has put in place of torchvision's.
     """
     if hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
         whole = open_torch_dataset(dataset.dataset)
@@ -131,14 +129,28 @@ def open_torch_dataset(dataset: Any) -> ImageFiles | ImageArrays | None:
         found = ImageArrays(dataset.data, np.array(dataset.targets, np.int64), names)
     else:
         return None
-    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
+    name = type(dataset).__name__
+    if any(getattr(dataset, one, None) is not None for one in ("transform", "target_transform")):
         warnings.warn(
-            f"the transforms of {type(dataset).__name__} are not applied: crop, flip, policy and "
-            "normalisation are settings of the loader",
+            f"the transforms of {name} are not applied: crop, flip, policy and normalisation are "
+            "settings of the loader",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    if not _reads_as_torchvision(dataset):
+        warnings.warn(
+            f"the __getitem__ of {name} is not called: the loader reads its images and labels by "
+            "itself; if it changes them, use PolicyTransform in it, with a DataLoader",
             RuntimeWarning,
             stacklevel=5,
         )
     return found
+
+
+def _reads_as_torchvision(dataset: Any) -> bool:
+    """Return whether items are read by torchvision's own code, which the loader stands in for."""
+    getter = getattr(type(dataset), "__getitem__", None)
+    return getter is None or getattr(getter, "__module__", "").startswith("torchvision.")
 
 
 def open_boxes(source: Any, split: str, keep_empty: bool) -> Coco:
@@ -162,8 +174,15 @@ def _annotated(source: Any) -> Coco:
     return Coco(source)
 
 
+def local(path: str | Path) -> Path:
+    """Return a path, or raise a ValueError for a URL."""
+    if URL.match(str(path)):
+        raise ValueError(f"{path} is a URL: only local files are read, so download it before")
+    return Path(path)
+
+
 def _open_path(root: str | Path) -> Images:
-    path = Path(root)
+    path = local(root)
     if path.is_file():
         return _open_records([path])
     if path.is_dir():

@@ -65,9 +65,11 @@ class ImageArrays:
     names: tuple[str, ...] = ()  # by default the images' numbers
 
     def __post_init__(self) -> None:
+        if not len(self.images):
+            raise ValueError("there are no images")
         shapes = {image.shape for image in self.images}
         dtypes = {image.dtype for image in self.images}
-        if not shapes or dtypes != {np.dtype(np.uint8)} or not all(map(_is_rgb, shapes)):
+        if dtypes != {np.dtype(np.uint8)} or not all(map(_is_rgb, shapes)):
             found = self.images
             kind = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else dtypes
             raise ValueError(f"images must be uint8 (N, H, W, 3), not {kind}")

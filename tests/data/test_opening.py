@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from torch.utils.data import Subset
+from torch.utils.data import Dataset, Subset
 
 from ddas_gpu.data.folder import open_folder
 from ddas_gpu.data.opening import expand_braces, open_images
@@ -74,6 +75,17 @@ def test_roots_that_hold_nothing(tmp_path):
         open_images(["gone.tar"])
 
 
+class Own(Dataset):
+    """A user's data set: what its items are is up to `__getitem__`."""
+
+    def __init__(self, images, labels) -> None:
+        self.images = self.files = images
+        self.labels = labels
+
+    def __getitem__(self, index: int):
+        return 255 - self.images[index], self.labels[index]
+
+
 @pytest.mark.parametrize(
     ("root", "problem", "message"),
     [
@@ -81,7 +93,17 @@ def test_roots_that_hold_nothing(tmp_path):
         ((), TypeError, "not from tuple"),
         ((np.zeros((2, 4, 4, 3)), [0, 1]), ValueError, "uint8 .N, H, W, 3., not float64"),
         ((np.zeros((2, 4, 4), np.uint8), [0, 1]), ValueError, "not uint8 .2, 4, 4."),
-        ((np.zeros((2, 4, 4, 3), np.uint8), [0]), ValueError, "2 images, but labels of .* .1,."),
+        ((np.zeros((0, 4, 4, 3), np.uint8), []), ValueError, "there are no images"),
+        ((np.zeros((2, 4, 4, 3), np.uint8), [0.0, 1.5]), ValueError, "whole numbers .*not float64"),
+        (Own([], []), TypeError, "not from Own; for a Dataset of your own .* PolicyTransform"),
+        ("http://host/x-{0..3}.tar", ValueError, "http://host/x-.* is a URL: only local files"),
+        (["s3://host/0.tar"], ValueError, "s3:/.* is a URL"),
+        ((["https://host/a.jpg"], [0]), ValueError, "https://host/a.jpg is a URL"),
+        (
+            (np.zeros((2, 4, 4, 3), np.uint8), [0]),
+            ValueError,
+            "2 whole numbers as labels, not .* .1,.",
+        ),
     ],
 )
 def test_what_is_no_data_set(root, problem, message):
@@ -130,9 +152,9 @@ def test_paths_with_labels(folder):
         images = open_images((paths, range(len(files))))
         assert isinstance(images, ImageFiles) and list(images.files) == files
         assert images.labels.tolist() == list(range(len(files)))
-    with pytest.raises(ValueError, match="paths need .* whole numbers as labels, not int64"):
+    with pytest.raises(ValueError, match="need .* whole numbers as labels, not int64"):
         open_images((files, [1, 2]))
-    with pytest.raises(ValueError, match="paths need .* whole numbers as labels"):
+    with pytest.raises(ValueError, match="need .* whole numbers as labels"):
         open_images((files, ["cat"] * len(files)))
 
 
@@ -174,6 +196,19 @@ def test_torchvisions_data_sets(folder, arrays):
 def test_transforms_of_a_data_set_are_not_forgotten_silently(folder):
     with pytest.warns(RuntimeWarning, match="the transforms of ImageFolder are not applied"):
         open_images(ImageFolder(folder, transform=np.asarray))
+
+
+def test_items_that_a_user_changes_are_not_forgotten_silently(folder):
+    class Changed(ImageFolder):
+        def __getitem__(self, index: int):
+            return None, 0
+
+    with pytest.warns(RuntimeWarning, match="the __getitem__ of Changed is not called"):
+        open_images(Changed(folder))
+    Changed.__getitem__.__module__ = "torchvision.datasets.folder"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_images(Changed(folder))
 
 
 def test_a_data_set_of_anything_else():
