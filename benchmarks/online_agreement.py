@@ -86,7 +86,8 @@ def online(
         *(model, F.cross_entropy, held_out, SPACE), prepare=prepare, steps=steps, seed=seed, **how
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
-    while search.steps < steps and not (search.stops and search.searches == search.planned):
+    times = search.times
+    while search.steps < steps and not (times.searches and search.searches == times.planned):
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue

@@ -20,7 +20,7 @@ from ddas_gpu.data.digits import open_digits
 from ddas_gpu.data.sources import ImageArrays, ImageFiles
 from ddas_gpu.models import build
 from ddas_gpu.pipelines.order import spread
-from ddas_gpu.search.online import EVERY
+from ddas_gpu.search.timetable import EVERY
 
 NOTE = (
     "CPU ms (one thread) per step of a training with SGD, per batch that is augmented under the "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from ddas_gpu.gradients.versions import FLOAT16_SCALE
 from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task
 
+T = TypeVar("T")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -82,13 +83,11 @@ class Learner:
         Beside L_val there is what else the task measures, such as the accuracy. Both are with the
         batch's own statistics in batch norm; g_val is as --val-statistics says.
         """
-        numbers, gradient = self._validation_pass(inputs, targets)
-        norms = [layer for layer in self.model.modules() if has_running_statistics(layer)]
-        if self.statistics == "both" and norms:
-            with in_evaluation(norms):
-                _, running = self._validation_pass(inputs, targets)
-            gradient = mean_of_units(gradient, running)
-        return numbers, gradient
+
+        def once() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+            return self._validation_pass(inputs, targets)
+
+        return with_statistics(self.statistics, self.model, once)
 
     def _validation_pass(
         self, inputs: torch.Tensor, targets: Any
@@ -154,6 +153,21 @@ class Learner:
         precision = PRECISIONS[state.get("precision", self.precision)]
         self.mixed = precision is not torch.float32
         self.half = precision if self.mixed else self.half
+
+
+def with_statistics(
+    statistics: str,
+    model: nn.Module,
+    validation_pass: Callable[[], tuple[T, dict[str, torch.Tensor]]],
+) -> tuple[T, dict[str, torch.Tensor]]:
+    """Return the result of a pass, and its gradient with the batch norm of --val-statistics."""
+    result, gradient = validation_pass()
+    norms = [layer for layer in model.modules() if has_running_statistics(layer)]
+    if statistics == "both" and norms:
+        with in_evaluation(norms):
+            _, running = validation_pass()
+        gradient = mean_of_units(gradient, running)
+    return result, gradient
 
 
 def has_running_statistics(layer: nn.Module) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,18 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed, nn
-from torch.utils._pytree import tree_map
 
 from ddas_gpu import ops, streams
-from ddas_gpu.data.datasets import COLUMNS, collate, one_size, open_examples
+from ddas_gpu.data.datasets import COLUMNS, one_size, open_examples
 from ddas_gpu.errors import Diverged
 from ddas_gpu.gradients import version_products
 from ddas_gpu.gradients.versions import RandomState
-from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.search.alpha import AugmentationParameters, apply_rate, deal_policies, rewards
-from ddas_gpu.search.learner import running_mean
+from ddas_gpu.search.held_out import HeldOut
 from ddas_gpu.search.presets import sized_space
+from ddas_gpu.search.timetable import Timetable
+from ddas_gpu.search.user_batches import as_pixels, first_targets, to_unit_interval
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Stream, sign_key
 from ddas_gpu.tasks.custom import (
@@ -31,33 +32,11 @@ from ddas_gpu.tasks.custom import (
     Trial,
     bare,
     checked_versions,
+    class_name,
     loss_name,
     require_weights,
 )
 from ddas_gpu.tasks.task import unchanged
-
-STEPS = 5_000  # of a training that does not say how many it has
-EVERY = 64  # steps of a training per search: below 10 % of the time, even of small networks
-MOST_SEARCHES = 600  # about as many as an offline search of the digits has
-
-
-def early(steps: int) -> tuple[int, int, int]:
-    """Return warmup, every and searches: as many as one in `EVERY` steps, but close together.
-
-    Rewards are largest soon after the network has learned a little from images as they are.
-    """
-    return steps // 30, 4, min(max(1, steps // EVERY), MOST_SEARCHES)
-
-
-def is_channels_last(images: torch.Tensor) -> bool:
-    """Return whether a batch is (B, H, W, 3), not (B, 3, H, W)."""
-    return images.shape[-1] == 3
-
-
-def to_unit_interval(images: torch.Tensor) -> torch.Tensor:
-    """Return a uint8 batch of either layout as floats in [0, 1], (B, 3, H, W)."""
-    images = images.permute(0, 3, 1, 2) if is_channels_last(images) else images
-    return images.float() / 255
 
 
 @dataclass(frozen=True)
@@ -93,7 +72,8 @@ class OnlineSearch:
     model: the network that is trained, in training mode.
     loss: loss(outputs, targets), one number per batch; or a `SearchTask` for targets that move with
         the pixels.
-    validation: data as `search_policy` takes it; it is read into memory.
+    validation: data as `search_policy` takes it, of the size of the training batches; it is read
+        into memory.
     space: a preset, for images of any size, or a SearchSpace.
     steps: how many steps your training has. Without `warmup`, `every` and `searches` it searches
         early: a thirtieth of the steps on images as they are, then steps / 64 searches, at most
@@ -106,6 +86,8 @@ class OnlineSearch:
     searches: search no more often than this, in the first steps after the warm-up; the policy then
         stays. Where only `every` or `warmup` is given, the search goes on to the end.
     val_memory: decay of the running mean of the validation gradient.
+    val_statistics: batch norm in the validation pass, "batch" or "both", as --val-statistics.
+        "both" sees what a camera does to all of its images, and takes another validation pass.
     """
 
     def __init__(
@@ -127,62 +109,47 @@ class OnlineSearch:
         lr_ops: float | None = None,
         lr_apply: float | None = None,
         val_memory: float = 0.8,
+        val_statistics: str = "batch",
         columns: tuple[str, str] = COLUMNS,
         workers: int = 1,
         seed: int = 0,
     ) -> None:
-        if steps is not None and warmup is every is searches is None:
-            warmup, every, searches = early(max(1, steps))
-        warmup = 0 if warmup is None else warmup
-        every = EVERY if every is None else every
-        steps = STEPS if steps is None else steps
         for name, value, least in (
-            ("every", every, 1),
             ("policies", policies, 2),
             ("batch_size", batch_size, 1),
             ("val_batch_size", val_batch_size, 1),
-            ("warmup", warmup, 0),
-            ("searches", 1 if searches is None else searches, 1),
-            ("steps", steps, 1),
         ):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
         if distributed.is_initialized() and distributed.get_world_size() > 1:
             raise ValueError("OnlineSearch runs in one process: its ranks would learn apart")
-        if warmup >= steps:
-            raise ValueError(
-                f"a warmup of {warmup} steps leaves none of {steps} to search in: give steps=…, "
-                "those of your training"
-            )
-        self.model: nn.Module = bare(model)
-        require_weights(self.model)
+        self.times = Timetable.of(steps, warmup, every, searches)
+        self.model, self.task = _network(model), _task(loss)
         self.prepare, self.seed = prepare, seed
-        self.task = loss if isinstance(loss, SearchTask) else LossOnly(loss)
-        self.every, self.policies, self.batch_size = every, policies, batch_size
-        self.warmup, self.val_memory = warmup, val_memory
+        self.policies, self.batch_size = policies, batch_size
         examples = open_examples(validation, columns, seed)
         size = one_size(examples)
         if size is None:
             raise ValueError("validation images must have one size, that of the training batches")
-        self._validation = examples.in_memory(workers, size)
-        self._val_batch_size = min(val_batch_size, len(self._validation))
+        self._size = size
+        read = examples.in_memory(workers, size)
+        self._held_out = HeldOut(read, val_batch_size, seed, val_statistics, val_memory)
         self.space = sized_space(space, min(size)) if isinstance(space, str) else space
         if not isinstance(loss, SearchTask):
             check_space(self.space, has_boxes=False, where="space")
-        there_are = max(1, (steps - warmup) // every)
-        self.planned = there_are if searches is None else min(searches, there_are)
-        self.stops = searches is not None
         self.parameters = AugmentationParameters(
             len(self.space),
             apply_probability,
-            lr_ops=apply_rate(lr_ops, self.planned),
-            lr_apply=apply_rate(lr_apply, self.planned),
+            lr_ops=apply_rate(lr_ops, self.times.planned),
+            lr_apply=apply_rate(lr_apply, self.times.planned),
             betas=(0.9, 0.999),
             relative=True,
         )
+        self._weights = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        self._fingerprint = read.fingerprint()
+        self._identity = self._identify()
         self.steps = self.searches = self.augmented = 0  # calls and steps of the search so far
         self.history: list[tuple[float, np.ndarray]] = []  # (p_tp, p_o) after each epoch
-        self._direction: dict[str, torch.Tensor] = {}  # the running mean of g_val
         self._begun: _Begun | None = None
         self._present: PolicySchedule | None = None  # of the present α, once it is needed
         self._channels_first = True
@@ -190,10 +157,9 @@ class OnlineSearch:
     def step(self, images: torch.Tensor, targets: Any) -> None:
         """Learn from a batch. Call it once per step of your optimizer, before the forward pass."""
         self._finish()
-        searching = not self.stops or self.searches < self.planned
-        after = self.steps - self.warmup
-        if searching and after >= 0 and after % self.every == 0:
-            self._begin(images, targets)
+        pixels = self._as_pixels(images)
+        if len(pixels) and self.times.due(self.steps, self.searches):
+            self._begin(pixels, targets)
         self.steps += 1
 
     @torch.no_grad()
@@ -204,7 +170,13 @@ class OnlineSearch:
         they stay as they are.
         """
         pixels = self._as_pixels(images)
-        if (self.steps <= self.warmup and self.warmup) or not len(pixels):
+        if targets is None and self.task.spatial:
+            raise ValueError(
+                f"targets of {type(self.task).__name__} move with the pixels: call "
+                "images, targets = online.augment(images, targets)"
+            )
+        in_warmup = self.times.warmup and self.steps <= self.times.warmup
+        if in_warmup or not len(pixels):
             return images if targets is None else (images, targets)
         samples = np.arange(len(pixels))
         if self._present is None:
@@ -234,28 +206,44 @@ class OnlineSearch:
 
     def _schedule(self, rows: list[tuple[float, np.ndarray]]) -> PolicySchedule:
         p_tp, p_o = zip(*rows, strict=True)
-        names = ("every", "policies", "batch_size", "warmup", "searches", "seed")
-        settings = {
-            "data": self._validation.name,
-            "model": f"{type(self.model).__module__}.{type(self.model).__qualname__}",
-            "online": {name: getattr(self, name) for name in names} | {"steps": self.steps},
-        }
+        settings = self._settings()
+        settings["online"]["steps"] = self.steps
         return PolicySchedule(self.space, np.array(p_tp), np.stack(p_o), settings)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what the policy was found with, as JSON has it."""
+        held_out, times = self._held_out, self.times
+        return {
+            "data": held_out.examples.name,
+            "fingerprints": [self._fingerprint],
+            "model": class_name(self.model),
+            "parameters": self._weights,
+            "loss": loss_name(self.task),
+            "image_size": min(self._size),
+            "online": {
+                "warmup": times.warmup,
+                "every": times.every,
+                "searches": times.searches,
+                "policies": self.policies,
+                "batch_size": self.batch_size,
+                "val_batch_size": held_out.batch_size,
+                "val_memory": held_out.memory,
+                "val_statistics": held_out.statistics,
+                "seed": self.seed,
+            },
+        }
 
     # Algorithm 1, with the user's step from θ_t to θ_{t+1} between its halves.
 
-    def _begin(self, images: torch.Tensor, targets: Any) -> None:
+    def _begin(self, pixels: torch.Tensor, targets: Any) -> None:
         """Draw the policies, and keep what g_0 … g_L̂ at θ_t need."""
-        pixels = self._as_pixels(images)[: self.batch_size]
-        count = len(pixels)
-        if not count:
-            return
-        targets = tree_map(lambda t: t[:count] if torch.is_tensor(t) else t, targets)
+        targets = first_targets(targets, self.batch_size, len(pixels))
+        pixels = pixels[: self.batch_size]
         sizes = self.policies, self.space.depth, len(self.space)
         policies = deal_policies(self.seed, self.searches, *sizes)
         # Not the key of the training's own draws.
         key = streams.number(self.seed, Stream.EXAMPLES, self.searches)
-        trial = Trial(policies, self.space, key, np.arange(count))
+        trial = Trial(policies, self.space, key, np.arange(len(pixels)))
         versions, targets = checked_versions(self.task, pixels, targets, trial)
         with RandomState(pixels.device).replayed(), torch.no_grad():
             inputs = [self.prepare(self._as_given(version)) for version in versions]
@@ -271,8 +259,11 @@ class OnlineSearch:
         if self._begun is None:
             return
         begun, self._begun = self._begun, None
-        with RandomState(begun.inputs.device).replayed():
-            direction = self._remember(self._validation_gradient(begun.inputs.device))
+        device = begun.inputs.device
+        with RandomState(device).replayed():
+            pixels, targets = self._held_out.batch(self.searches, device)
+            inputs = self.prepare(self._as_given(pixels))
+            direction = self._held_out.remember(self.model, self.task.loss, inputs, targets)
             dots = version_products(
                 self.model, self.task.loss, begun.inputs, begun.targets, begun.state, direction
             )
@@ -283,89 +274,80 @@ class OnlineSearch:
         self.parameters.update(begun.policies, reward * begun.changed)
         self.searches, self._present = self.searches + 1, None
 
-    def _validation_gradient(self, device: torch.device) -> dict[str, torch.Tensor]:
-        """Return g_val at the present θ, batch norm in training mode, on copies of the buffers."""
-        weights = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        inputs, targets = self._validation_batch(device)
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        with torch.enable_grad():
-            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
-            loss = self.task.loss(outputs, targets)
-            parts = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-        return {
-            name: torch.zeros_like(weight) if part is None else part
-            for (name, weight), part in zip(weights.items(), parts, strict=True)
-        }
-
-    def _remember(self, gradient: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the direction that rewards are measured along: a running mean of g_val."""
-        count = self.searches + 1
-        self._direction = running_mean(self._direction, gradient, count, self.val_memory)
-        return self._direction
-
-    def _validation_batch(self, device: torch.device) -> tuple[torch.Tensor, Any]:
-        """Return the inputs and targets of a random batch."""
-        generator = streams.generator(self.seed, Stream.VALIDATION_ORDER, self.searches)
-        source = self._validation
-        chosen = generator.choice(len(source), self._val_batch_size, replace=False)
-        pixels = torch.from_numpy(source.images[chosen]).to(device)
-        targets = to_device(collate([source.targets[index] for index in chosen]), device)
-        return self.prepare(self._as_given(pixels)), targets
-
     def _as_pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Return a user's batch as (B, H, W, 3), and remember its layout."""
-        if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in images.shape[1::2]:
-            raise ValueError(
-                "images are a uint8 batch (B, 3, H, W) or (B, H, W, 3), before any normalisation, "
-                f"not {images.dtype} of the shape {tuple(images.shape)}"
-            )
-        self._channels_first = not is_channels_last(images)
-        return images.permute(0, 2, 3, 1).contiguous() if self._channels_first else images
+        pixels, self._channels_first = as_pixels(images, self._size)
+        return pixels
 
     def _as_given(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return (B, H, W, 3) in the layout of the user's batches."""
         return pixels.permute(0, 3, 1, 2).contiguous() if self._channels_first else pixels
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next step depends on. Save it after the optimizer's step."""
+        """Return a copy of what the next step depends on. Save it after the optimizer's step."""
         self._finish()
-        return {
-            "identity": self._identity(),
+        state = {
+            "identity": self._identity,
             "steps": self.steps,
             "searches": self.searches,
             "augmented": self.augmented,
             "channels_first": self._channels_first,
-            "direction": self._direction,
+            "held_out": self._held_out.state_dict(),
             "parameters": self.parameters.state_dict(),
             "history": [(p_tp, torch.from_numpy(p_o)) for p_tp, p_o in self.history],
         }
+        return copy.deepcopy(state)
 
-    def _identity(self) -> dict[str, str]:
+    def _identify(self) -> dict[str, str]:
         """Return what a state can only be loaded into if it is the same, in words."""
         shapes = {name: tuple(value.shape) for name, value in self.model.named_parameters()}
         network = type(self.model).__qualname__
+        settings = self._settings()
         return {
             "model": f"{network} ({zlib.crc32(repr(shapes).encode()):08x})",
             "search space": self.space.identity(),
-            "seed": str(self.seed),
-            "loss": loss_name(self.task),
+            "loss": settings["loss"],
+            "validation set": f"{settings['data']} ({settings['fingerprints'][0]:08x})",
+            **{name: str(value) for name, value in settings["online"].items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        if "identity" not in state:
-            raise ValueError("the state was saved by an earlier version: begin the search anew")
-        for name, own in self._identity().items():
+        if "held_out" not in state:
+            raise ValueError(
+                "that is no state of an OnlineSearch of this version: give what state_dict() "
+                "returned, or begin the search anew"
+            )
+        for name, own in self._identity.items():
             if state["identity"][name] != own:
                 raise ValueError(
                     f"the state is of another {name}: {state['identity'][name]}, not {own}"
                 )
+        state = copy.deepcopy(state)
         self._begun = self._present = None
         for name in ("steps", "searches", "augmented"):
             setattr(self, name, state[name])
         self._channels_first = state["channels_first"]
-        device = next(self.model.parameters()).device
-        direction = state["direction"].items()
-        self._direction = {name: part.to(device) for name, part in direction}
+        self._held_out.load_state_dict(state["held_out"], next(self.model.parameters()).device)
         self.parameters.load_state_dict(state["parameters"])
         self.history = [(p_tp, p_o.numpy()) for p_tp, p_o in state["history"]]
+
+
+def _network(model: Any) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is the nn.Module that you train, not {_kind(model)}")
+    network = bare(model)
+    require_weights(network)
+    return network
+
+
+def _task(loss: Any) -> SearchTask:
+    if isinstance(loss, SearchTask):
+        return loss
+    if isinstance(loss, type) or not callable(loss):
+        raise TypeError(f"loss is loss(outputs, targets) or a SearchTask, not {_kind(loss)}")
+    return LossOnly(loss)
+
+
+def _kind(given: Any) -> str:
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__

@@ -283,6 +283,7 @@ class Custom(Task):
             )
         made = bare(made)
         require_weights(made)
+        require_single_precision(made)
         self._model = class_name(made)
         return made.to(self.device)
 
@@ -336,20 +337,24 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def require_weights(model: nn.Module) -> None:
-    """Raise a ValueError if nothing of a network can be learned, or not in single precision."""
+    """Raise a ValueError if nothing of a network can be learned."""
     name = type(model).__name__
     if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
         raise ValueError(f"{name} is a scripted network: give the nn.Module it was made from")
     if any(is_lazy(weight) for weight in model.parameters()):
         raise ValueError(f"{name} has lazy layers without weights: call it once on some inputs")
-    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
-    if not kinds:
+    if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError(f"{name} has no parameter that requires a gradient")
+
+
+def require_single_precision(model: nn.Module) -> None:
+    """Raise a ValueError if a network cannot take the float32 inputs of a search."""
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
     if torch.float32 not in kinds:
-        found = str(kinds.pop()).removeprefix("torch.")
+        found = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         raise ValueError(
-            f"{name} has weights of {found}: give it in float32, model.float(); amp='bf16' or "
-            "'fp16' computes in 16 bits"
+            f"{type(model).__name__} has weights of {found}: give it in float32, model.float(); "
+            "amp='bf16' or 'fp16' computes in 16 bits"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from torch.nn import functional as F
 
 from ddas_gpu import OnlineSearch, SearchSpace, SearchTask
 from ddas_gpu.models import build
+from ddas_gpu.search import held_out
 from ddas_gpu.search import online as module
+from ddas_gpu.search.timetable import Timetable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,7 +86,8 @@ def test_the_check_fails_with_the_sign_of_the_rewards_flipped(monkeypatch):
 
 def make(model: nn.Module, loss: Any = F.cross_entropy, **options: Any) -> OnlineSearch:
     settings = {"space": "digits", "every": 2, "prepare": prepare, **options}
-    return OnlineSearch(model, loss, arrays(VALIDATION), **settings)
+    validation = settings.pop("validation", arrays(VALIDATION))
+    return OnlineSearch(model, loss, validation, **settings)
 
 
 class Dropping(type(network())):
@@ -116,6 +120,11 @@ def product(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> tor
     return sum((one[name] * other[name]).sum() for name in one)
 
 
+def validation_batch(online: OnlineSearch) -> tuple[torch.Tensor, Any]:
+    pixels, targets = online._held_out.batch(online.searches, torch.device("cpu"))
+    return online.prepare(pixels), targets
+
+
 def test_it_is_the_step_of_the_search(monkeypatch):
     """r_l = g_val(θ') · (g_0 - g_l)(θ), in double precision, from plain autograd."""
     model = network().double()
@@ -129,7 +138,7 @@ def test_it_is_the_step_of_the_search(monkeypatch):
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(0.9)  # any optimizer
-    inputs, targets = online._validation_batch(torch.device("cpu"))
+    inputs, targets = validation_batch(online)
     towards = gradient(model, {name: model.get_parameter(name) for name in names}, inputs, targets)
     online.step(images, labels)
     dots = [product(gradient(model, theta, version, labels), towards) for version in begun.inputs]
@@ -163,7 +172,7 @@ def test_rewards_give_the_derivative_of_the_validation_loss():
         }
         return {name: theta[name] - rate * expected[name] for name in theta}
 
-    inputs, targets = online._validation_batch(torch.device("cpu"))
+    inputs, targets = validation_batch(online)
 
     def slope(tp: float, o: torch.Tensor) -> torch.Tensor:
         ends = []
@@ -185,16 +194,41 @@ def test_rewards_give_the_derivative_of_the_validation_loss():
     torch.testing.assert_close(rate * found[1], expected_o, rtol=1e-5, atol=1e-9)
 
 
-def test_the_direction_is_a_running_mean():
+def test_the_direction_is_a_running_mean(monkeypatch):
     online = make(network(), every=1, val_memory=0.5)
     seen = []
-    right = online._validation_gradient
-    online._validation_gradient = lambda *given: seen.append(right(*given)) or seen[-1]
+    right = held_out.gradient
+    monkeypatch.setattr(held_out, "gradient", lambda *given: seen.append(right(*given)) or seen[-1])
     for _ in range(4):
         online.step(IMAGES[:16], LABELS[:16])
     first, second, third = (gradient["features.0.weight"] for gradient in seen)
     mean = ((first + second) / 2 + third) / 2
-    torch.testing.assert_close(online._direction["features.0.weight"], mean)
+    torch.testing.assert_close(online._held_out.direction["features.0.weight"], mean)
+
+
+@pytest.mark.parametrize("statistics", ["batch", "both"])
+def test_the_validation_pass_has_the_statistics_of_batch_norm_asked_for(statistics):
+    """With "both", the mean of two gradients of length 1; running statistics stay as they are."""
+    torch.manual_seed(0)
+    model = build("small", 10).train()
+    for _ in range(3):
+        model(prepare(IMAGES[:64]))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    online = make(model, every=1, val_statistics=statistics)
+    online.step(IMAGES[:16], LABELS[:16])
+    inputs, targets = validation_batch(online)
+    online.step(IMAGES[:16], LABELS[:16])
+    weights = dict(model.named_parameters())
+    found = []
+    for training in (True, False):
+        outputs = model.train(training)(inputs)
+        parts = torch.autograd.grad(F.cross_entropy(outputs, targets), list(weights.values()))
+        found.append(torch.cat([part.flatten() for part in parts]))
+        model.load_state_dict(before)
+    both = sum(part / part.norm() for part in found) / 2
+    expected = both if statistics == "both" else found[0]
+    direction = online._held_out.direction
+    torch.testing.assert_close(torch.cat([direction[name].flatten() for name in weights]), expected)
 
 
 class Segmentation(SearchTask):
@@ -207,12 +241,16 @@ class Segmentation(SearchTask):
         return trial.images(images), list(trial.maps(masks, outside=255))
 
 
-def test_masks_move_with_the_pixels():
-    masks = (IMAGES[..., 0] > 100).to(torch.uint8)
+def make_masks(masks: torch.Tensor) -> OnlineSearch:
     held_out = (DIGITS.images[40:60], masks[40:60].numpy())
     model = nn.Conv2d(3, 2, 3, padding=1)
     settings = {"space": "digits", "every": 1, "prepare": prepare, "apply_probability": 0.9}
-    online = OnlineSearch(model, Segmentation(), held_out, **settings)
+    return OnlineSearch(model, Segmentation(), held_out, **settings)
+
+
+def test_masks_move_with_the_pixels():
+    masks = (IMAGES[..., 0] > 100).to(torch.uint8)
+    online = make_masks(masks)
     images, moved = online.augment(IMAGES[:40], masks[:40])
     inside = moved != 255
     unchanged = (images == IMAGES[:40]).flatten(1).all(1)
@@ -222,6 +260,68 @@ def test_masks_move_with_the_pixels():
     online.step(IMAGES[:40], masks[:40])
     online.step(IMAGES[:40], masks[:40])
     assert online.searches == 1 and not np.ptp(online.policy.p_o[-1]) == 0
+
+
+def test_targets_that_move_must_be_given():
+    masks = (IMAGES[..., 0] > 100).to(torch.uint8)
+    online = make_masks(masks)
+    with pytest.raises(ValueError, match=r"images, targets = online\.augment\(images, targets\)"):
+        online.augment(IMAGES[:8])
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [
+        ("a list of numbers", lambda outputs, y: F.cross_entropy(outputs, torch.tensor(y))),
+        ("an array", lambda outputs, y: F.cross_entropy(outputs, torch.from_numpy(y))),
+        ("a mapping", lambda outputs, y: F.cross_entropy(outputs, y["label"])),
+        ("a pair", lambda outputs, y: F.cross_entropy(outputs, y[0]) + 0 * y[1].sum()),
+    ],
+)
+def test_targets_of_any_form_are_cut_with_the_images(kind, loss):
+    numbers = LABELS[:40].long()
+    given = {
+        "a list of numbers": numbers.tolist(),
+        "an array": numbers.numpy(),
+        "a mapping": {"label": numbers, "name": ["digit"] * 40},
+        "a pair": (numbers, torch.zeros(40, 3)),
+    }[kind]
+
+    def judged(outputs, targets):
+        if isinstance(targets, torch.Tensor):  # the validation labels
+            return F.cross_entropy(outputs, targets)
+        return loss(outputs, targets)
+
+    online, plain = make(network(), loss=judged, every=1), make(network(), every=1)
+    for _ in range(2):
+        online.step(IMAGES[:40], given)
+        plain.step(IMAGES[:40], numbers)
+    assert np.array_equal(online.policy.p_o, plain.policy.p_o) and online.searches == 2
+
+
+def test_a_state_is_a_copy():
+    """Further steps leave it alone, so that the best state can be kept in memory."""
+    online = make(network(), every=1)
+    for _ in range(3):
+        online.step(IMAGES[:16], LABELS[:16])
+    state = online.state_dict()
+    kept = pickle.dumps(state)
+    resumed = make(network(), every=1)
+    resumed.load_state_dict(state)
+    for search in (online, resumed):
+        search.step(IMAGES[16:32], LABELS[16:32])
+        search.step(IMAGES[32:48], LABELS[32:48])
+    assert pickle.dumps(state) == kept
+
+
+def test_the_policy_says_what_it_was_found_with():
+    """So that its shifts follow the size of other images, as with `search_policy`."""
+    policy = make(network()).policy
+    assert policy.settings["image_size"] == 16
+    assert policy.scaled(224).space.scale.translate == 14 * policy.space.scale.translate
+    assert policy.settings["loss"] == "cross_entropy" and policy.settings["parameters"] > 100
+    other = make(network(), validation=(DIGITS.images[:50], DIGITS.labels[:50])).policy
+    assert other.settings["fingerprints"] != policy.settings["fingerprints"]
 
 
 @pytest.mark.parametrize("cut", [1, 2])
@@ -263,6 +363,11 @@ def test_it_resumes_to_the_same_bytes(tmp_path, cut):
         (lambda: make(network(), seed=1), "another seed: 0, not 1"),
         (lambda: make(network(width=4)), "another model: Net"),
         (lambda: make(network(), loss=F.nll_loss), "another loss: cross_entropy, not nll_loss"),
+        (lambda: make(network(), policies=3), "another policies: 15, not 3"),
+        (
+            lambda: make(network(), validation=(DIGITS.images[:50], DIGITS.labels[:50])),
+            "another validation set: arrays",
+        ),
     ],
 )
 def test_the_state_of_another_search_is_refused(other, sentence):
@@ -306,21 +411,15 @@ def test_a_warm_up_and_a_number_of_searches():
     assert rates[0] == rates[1]
 
 
-def test_with_the_number_of_steps_it_searches_early():
-    """As often as one in 64 steps; what is given explicitly stays as it was."""
+def test_it_searches_when_its_timetable_says():
     images = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
     online = make(network(), every=None, steps=4_800)
-    assert (online.warmup, online.every, online.planned, online.stops) == (160, 4, 75, True)
+    assert online.times == Timetable(4_800, warmup=160, every=4, searches=75)
     online.steps = 159
     online.step(images, LABELS[:1])
     assert online._begun is None
     online.step(images, LABELS[:1])
     assert online._begun is not None
-    assert make(network(), every=None, steps=78_000).planned == 600
-    for given in ({"every": 64, "steps": 4_800}, {"every": None}, {"warmup": 0, "every": None}):
-        later = make(network(), **given)
-        assert (later.warmup, later.every, later.stops) == (0, 64, False)
-    assert make(network(), every=None, steps=1).planned == 1
 
 
 def test_an_empty_batch():
@@ -348,8 +447,25 @@ def test_targets_stay_too_in_the_warm_up():
         (lambda: make(network(), space="coco"), "needs boxes"),
         (lambda: make(network().requires_grad_(False)), "no parameter that requires a gradient"),
         (lambda: make(network()).augment(IMAGES.float()), "uint8 batch"),
+        (lambda: make(network()).augment(IMAGES.numpy()), "not ndarray"),
+        (
+            lambda: make(network()).step(IMAGES[:8, :12], LABELS[:8]),
+            r"\(B, 3, 16, 16\) or \(B, 16, 16, 3\), of the size of the validation images",
+        ),
+        (lambda: make(network()).load_state_dict({}), "no state of an OnlineSearch"),
+        (lambda: make(network(), val_statistics="bath"), "one of batch, both, not 'bath'"),
+        (lambda: make(type(network())), "model is the nn.Module that you train, not the class Net"),
+        (lambda: make(network(), loss=None), "loss is .* not NoneType"),
+        (lambda: make(network(), loss=nn.CrossEntropyLoss), "not the class CrossEntropyLoss"),
+        (lambda: judged(lambda outputs, labels: outputs[:, 0]), "one number per batch"),
     ],
 )
 def test_mistakes_are_named(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
         call()
+
+
+def judged(loss: Any) -> None:
+    online = make(network(), loss=loss, every=1)
+    online.step(IMAGES[:8], LABELS[:8])
+    online.step(IMAGES[:8], LABELS[:8])
