@@ -42,13 +42,15 @@ class Plan:
     folded: int = 1  # versions per pass
     half: torch.dtype | None = None  # what autocast computes in
     others: dict[str, int] = field(default_factory=dict)  # the peaks of the other ways
+    because: str = ""  # what the network does, if there is no other way
 
     def __str__(self) -> str:
         others = ", ".join(f"{method} {size(peak)}" for method, peak in self.others.items())
         half = "" if self.half is None else f", computed in {str(self.half).split('.')[1]},"
+        why = f"the only way for a network that {self.because}" if self.because else ""
         return (
             f"{self.method} gradients{half} hold {size(self.held)} until the products and take "
-            f"about {size(self.peak)} at their peak (other ways: {others})"
+            f"about {size(self.peak)} at their peak ({why or f'other ways: {others}'})"
         )
 
 
@@ -75,6 +77,8 @@ def choose(
     joining   whether pairs of several versions can be one batch
     folding   how many versions may pass together
     """
+    if survey.plain:
+        return replace(_reference(survey, kept), because=survey.plain)
     plans = {
         "fast": _fast(survey, kept, capture, joining),
         "lean": _lean(survey, kept),

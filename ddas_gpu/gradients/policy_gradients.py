@@ -74,7 +74,7 @@ class PolicyGradients:
         self.plan: Plan = _plan(versions, weighting, method, memory)
         """What is kept, and how many bytes that takes."""
         self._gradients: ReferenceGradients | FoldedGradients | PlannedGradients
-        if method == "reference":
+        if self.plan.method == "reference":
             self._gradients = ReferenceGradients(versions, weighting.weights)
         else:
             self._gradients = self._run(versions, weighting, method, memory)
@@ -153,6 +153,11 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
         memory = _free_bytes[model]
     capture = not is_compiled(model)
     found = survey(versions)
+    if found.plain and method not in ("auto", "reference"):
+        raise ValueError(
+            f"{type(model).__name__} {found.plain}, which the {method} way cannot follow: "
+            'choose gradients="reference" or "auto"'
+        )
     joining = weighting.plain and versions.autocast_dtype is None
     check = method in ("auto", "fast")  # the others only say what the fast way would take
     together = capture and weighting.plain
@@ -166,8 +171,10 @@ def _plan(versions: Versions, weighting: Weighting, method: str, memory: int | N
 def _versions_together(versions: Versions, found: Survey, check: bool) -> int:
     """How many versions pass together, if the model allows it, or without a check may allow it."""
     most = int(_TOGETHER.get(versions.images.device.type, 0) // max(1, found.tape))
-    if min(most, versions.count) < 2 or found.unfoldable or found.folds is False:
+    if min(most, versions.count) < 2 or found.unfoldable or found.folds is False or found.plain:
         return 1
+    if len({parameter.dtype for parameter in versions.parameters.values()}) > 1:
+        return 1  # rows are one tensor
     if found.folds is None and check:
         found.folds = found.straight and folds(versions)
     return most if found.folds or (found.folds is None and found.straight) else 1

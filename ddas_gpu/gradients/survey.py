@@ -5,9 +5,10 @@ hundred operators, and no memory. Where a model cannot run on them (its control 
 values), the first version of the batch is sent through it for real, once.
 """
 
+import logging
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,13 +37,14 @@ class Survey:
     unfoldable: set[str] = field(default_factory=set)  # used where a folded pass cannot follow
     joinable: set[str] = field(default_factory=set)  # weights of layers that take batches
     straight: bool = False  # no branch depends on numbers
+    plain: str = ""  # what the network does that only ordinary backward passes allow for
     folds: bool | None = None  # whether versions can pass together; None: not tried yet
     tape: int = 0  # bytes that a forward and backward pass takes
     plans: dict[tuple, Any] = field(default_factory=dict)  # made from this survey, by settings
 
     def uses_per_weight(self, name: str) -> float:
         """In how many places (pixels, tokens) of the batch a number of the parameter is used."""
-        return self.work.get(name, 0.0) / self.sizes[name]
+        return self.work.get(name, 0.0) / max(1, self.sizes[name])
 
     @property
     def covered(self) -> set[str]:
@@ -89,12 +91,13 @@ def _make(versions: Versions) -> Survey:
     with RandomState(versions.images.device).replayed(), _without_compiler():
         if versions.images.device.type != "meta":
             try:
-                found = _run(versions, *_fake_inputs(versions))
+                with _without_log():
+                    found = _run(versions, *_fake_inputs(versions))
                 found.straight = True
                 return found
             except Exception:  # whatever a model does with numbers that are not there
                 pass
-        images = versions.images[0]
+        images = versions.images[0].clone()
         state = {**dict(versions.model.named_parameters()), **versions.copy_buffers()}
         found = _run(versions, nullcontext(), state, images)
         found.straight = images.is_meta
@@ -118,7 +121,7 @@ def _run(
         leaves = {name: state[name].detach().requires_grad_() for name in versions.parameters}
         sizes = {name: leaf.numel() * leaf.element_size() for name, leaf in leaves.items()}
         state = {**state, **leaves}
-        watch = _Watch(Survey(sizes), leaves, [images, *state.values()])
+        watch = _Watch(Survey(sizes), leaves, images, state)
         with torch.autograd.graph.saved_tensors_hooks(watch.saved, lambda tensor: tensor), watch:
             outputs = call_with(versions.model, state, images)
         return watch.finish(outputs)
@@ -127,13 +130,16 @@ def _run(
 class _Watch(TorchFunctionMode):
     """Notes the uses of the leaves in a forward pass, and what autograd saves."""
 
-    def __init__(self, result: Survey, leaves: Tensors, known: list[torch.Tensor]):
+    def __init__(self, result: Survey, leaves: Tensors, images: torch.Tensor, state: Tensors):
         super().__init__()
         self._result = result
+        self._images, self._written = images, images._version
+        self._seen = False  # by `saved`
         self._names = {id(leaf): name for name, leaf in leaves.items()}
         self._inputs: dict[int, torch.Tensor] = {}  # of layers; alive, or keys could come again
         self._largest = 0
-        self._storages = {tensor.untyped_storage()._cdata for tensor in known}
+        self._own = {tensor.untyped_storage()._cdata for tensor in state.values()}
+        self._storages = self._own | {images.untyped_storage()._cdata}
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -141,8 +147,14 @@ class _Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         output = function(*args, **kwargs)
         parts = take_apart(function, args, kwargs)
+        if parts is not None and self._storage(parts[1]) in self._own:
+            parts = None  # its input is a parameter or a buffer, which somebody may write to
         outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+        if function is torch.autograd.grad:
+            self._result.plain = "takes a gradient in its forward pass"
         if torch.is_grad_enabled() and outputs:
+            if not self._saves_here():
+                self._result.plain = "checkpoints or offloads its activations"
             for tensor in tree_leaves((args, kwargs)):
                 name = self._names.get(id(tensor))
                 if name is not None:
@@ -161,7 +173,7 @@ class _Watch(TorchFunctionMode):
         result.work[name] = result.work.get(name, 0.0) + places * parameter.numel()
         if parts is not None and parts[2] is parameter:
             a = parts[1]
-            key = a.untyped_storage()._cdata
+            key = self._storage(a)
             self._inputs[key] = a
             result.inputs.setdefault(name, {})[key] = _bytes(a)
             result.outputs[name] = result.outputs.get(name, 0) + _bytes(output)
@@ -180,16 +192,33 @@ class _Watch(TorchFunctionMode):
         elif weight is parameter:
             result.joinable.discard(name)
 
+    def _storage(self, tensor: torch.Tensor) -> int:
+        try:
+            return tensor.untyped_storage()._cdata
+        except NotImplementedError:  # a batch of torch.vmap
+            self._result.plain = "uses torch.func"
+            return 0
+
+    def _saves_here(self) -> bool:
+        """Whether `saved` gets what autograd saves now, and not an inner hook of the network."""
+        self._seen = False
+        probe = torch.ones((), requires_grad=True).exp()
+        return self._seen or not probe.requires_grad
+
     def saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._storages:
-            self._storages.add(storage._cdata)
-            self._result.tape += storage.nbytes()
-            self._largest = max(self._largest, storage.nbytes())
+        self._seen = True
+        key = self._storage(tensor)
+        if key not in self._storages:
+            self._storages.add(key)
+            size = tensor.untyped_storage().nbytes() if key else _bytes(tensor)
+            self._result.tape += size
+            self._largest = max(self._largest, size)
         return tensor
 
     def finish(self, outputs: Any) -> Survey:
         """Add what the loss will save (not called here: it may have side effects), and scratch."""
+        if self._images._version != self._written:
+            self._result.plain = "changes its input in place"
         leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
         self._result.tape += 2 * sum(map(_bytes, leaves)) + self._largest
         return self._result
@@ -197,6 +226,17 @@ class _Watch(TorchFunctionMode):
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep fake tensors from logging an error of the model's, which comes again with numbers."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def _without_compiler() -> AbstractContextManager:

@@ -225,6 +225,18 @@ class ReplacedBuffer(nn.Module):
         return self.used(x)
 
 
+class OfAParameter(nn.Module):
+    """A layer whose input is a parameter, which the optimizer changes before the products."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.token = conv(3, 16, 3), nn.Parameter(torch.randn(1, 64))
+        self.embed = nn.Linear(64, 5)
+
+    def forward(self, x):
+        return self.used(x) + self.embed(self.token)
+
+
 OWN = [
     Tied,
     OwnFunctional,
@@ -234,6 +246,7 @@ OWN = [
     NeverUsed,
     TwoNames,
     ReplacedBuffer,
+    OfAParameter,
 ]
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 from ddas_gpu.gradients import METHODS, PolicyGradients
 from ddas_gpu.models import build
@@ -213,6 +214,109 @@ def test_parameters_that_no_rule_covers(small):
 class NoisyMap(BigMap):
     def forward(self, x):
         return super().forward(F.dropout(x))
+
+
+class OnlyPlain(nn.Module):
+    """Does something that only ordinary backward passes allow for: `trick(model, images)`."""
+
+    def __init__(self, trick):
+        super().__init__()
+        self.conv, self.drop = nn.Conv2d(3, 8, 3, padding=1), nn.Dropout(0.2)
+        self.second, self.classifier = nn.Conv2d(8, 8, 3), nn.Linear(8, 5)
+        self.trick = trick
+
+    def features(self, x):
+        return self.drop(self.second(self.conv(x).relu()))
+
+    def forward(self, x):
+        return self.classifier(self.trick(self, x).mean((2, 3)))
+
+
+def checkpointed(model, x):
+    return checkpoint(model.features, x, use_reentrant=False)
+
+
+def offloaded(model, x):
+    with torch.autograd.graph.save_on_cpu():
+        return model.features(x)
+
+
+def with_its_own_gradient(model, x):
+    x = x.detach().requires_grad_()
+    energy = model.conv(x).square().sum()
+    (gradient,) = torch.autograd.grad(energy, x, create_graph=True)
+    return model.features(x + 0.1 * gradient)
+
+
+def vectorised(model, x):
+    return torch.vmap(lambda image: model.second(model.conv(image[None]))[0])(x)
+
+
+def in_place(model, x):
+    return model.features(x.sub_(0.1))
+
+
+ONLY_PLAIN = {
+    checkpointed: "checkpoints or offloads its activations",
+    offloaded: "checkpoints or offloads its activations",
+    with_its_own_gradient: "takes a gradient in its forward pass",
+    vectorised: "uses torch.func",
+    in_place: "changes its input in place",
+}
+
+
+@pytest.mark.parametrize("trick", ONLY_PLAIN)
+def test_what_only_ordinary_passes_allow_for_takes_the_reference_way(trick):
+    torch.manual_seed(0)
+    case = make_case(OnlyPlain(trick))
+    given = case.images.clone()
+    torch.manual_seed(5)
+    expected, case.images = plain_loop(case), given
+    torch.manual_seed(5)
+    results, gradients = run(case)
+    assert_equal(results, expected)
+    assert gradients.plan.method == "reference"
+    said = f"(the only way for a network that {ONLY_PLAIN[trick]})"
+    assert str(gradients.plan).endswith(said)
+
+
+@pytest.mark.parametrize("method", ["fast", "lean"])
+@pytest.mark.parametrize("trick", ONLY_PLAIN)
+def test_another_way_that_was_asked_for_is_an_error_there(trick, method):
+    sentence = f'OnlyPlain {ONLY_PLAIN[trick]}, which the {method} way .* gradients="reference"'
+    with pytest.raises(ValueError, match=sentence):
+        run(make_case(OnlyPlain(trick)), method)
+
+
+class TwoPrecisions(nn.Module):
+    """Its last layer computes in fewer bits than the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.classifier = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.classifier(self.conv(x).mean((2, 3)).float()).double()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_of_several_types(method):
+    torch.manual_seed(0)
+    case = make_case(TwoPrecisions())
+    case.model.classifier.float()
+    case.direction = {
+        name: v.to(case.model.get_parameter(name).dtype) for name, v in case.direction.items()
+    }
+    assert_equal(run(case, method)[0], plain_loop(case), 1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_error_of_the_network_is_all_that_is_said(method, capfd):
+    case = small_case()
+    case.images = case.images[:, :, :2]
+    with pytest.raises(RuntimeError, match="expected input.* to have 3 channels"):
+        run(case, method)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("small", [True, False])
