@@ -10,6 +10,7 @@ from torch import nn
 
 from ddas_gpu import streams
 from ddas_gpu.data.datasets import ExampleArrays, collate
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.versions import one_number
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.search.learner import running_mean, with_statistics
@@ -81,7 +82,7 @@ def gradient(
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with torch.enable_grad():
-        outputs = torch.func.functional_call(model, buffers, (inputs,))
+        outputs = call_with(model, buffers, inputs)
         value = one_number(loss(outputs, targets))
         parts = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
     return {

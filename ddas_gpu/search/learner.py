@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddas_gpu.distributed.ranks import MeanGradient, Ranks
+from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.versions import FLOAT16_SCALE
 from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task
@@ -99,7 +100,7 @@ class Learner:
         """
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         with self.autocast():
-            outputs = torch.func.functional_call(self.model, buffers, (inputs,))
+            outputs = call_with(self.model, buffers, inputs)
             loss = self.task.loss(outputs, targets)
         gradient = self.mean_gradient(last_layer_first=True)
         scale = FLOAT16_SCALE if self.mixed and self.half is torch.float16 else 1.0

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddas_gpu.distributed.ranks import ALONE, Ranks
+from ddas_gpu.gradients.calling import call_with
 
 
 @contextmanager
@@ -28,7 +29,7 @@ def testing(
             if weights is None:
                 yield model
             else:
-                yield lambda images: torch.func.functional_call(model, weights, (images,))
+                yield lambda images: call_with(model, weights, images)
     finally:
         model.train(was_training)
 
