@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,9 @@ from ddas_gpu import streams
 from ddas_gpu.ops import augment
 from ddas_gpu.pipelines.order import ReaderOrder, check_shards, shard_of
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
-from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.policy import PolicyLike
+from ddas_gpu.schema import whole
+from ddas_gpu.space import check_space
 from ddas_gpu.transforms.epochs import EpochPolicy
 
 __all__ = ["policy"]
@@ -24,7 +25,7 @@ __all__ = ["policy"]
 @do_not_convert
 def policy(
     images: Any,
-    schedule: PolicySchedule | str | Path,
+    schedule: PolicyLike,
     epochs: int,
     *,
     seed: int = 0,
@@ -54,10 +55,12 @@ def policy(
     pipeline = Pipeline.current()
     if pipeline is None:
         raise ValueError("policy is a node: call it inside a pipeline_def, or use BatchPolicy")
-    if steps_per_epoch is not None and steps_per_epoch < 1:
-        raise ValueError(f"an epoch has at least 1 step, not {steps_per_epoch}")
+    whole("start_epoch", start_epoch)
+    if steps_per_epoch is not None:
+        whole("steps_per_epoch", steps_per_epoch, 1)
     check_shards(shard_id, num_shards)
     node = SizedNode(EpochPolicy(schedule, epochs, seed))
+    check_space(node.policy.schedule.space, False, "schedule", "so use detection_pipeline")
     source = PolicySource(node, pipeline, start_epoch, steps_per_epoch, (shard_id, num_shards))
     drawn = fn.external_source(source=source, batch=True, batch_info=True)
     on_gpu = images.device == "gpu"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import platform
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ddas_gpu.files import write_atomically
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.released import read_released
-from ddas_gpu.schema import check, read_json, short
+from ddas_gpu.schema import check, read_json, short, whole
 from ddas_gpu.space import SearchSpace
 from ddas_gpu.streams import Stream, epoch_key, uniforms
 
@@ -167,6 +168,13 @@ class PolicySchedule:
         settings = {**self.settings, "image_size": int(image_size)}
         return replace(self, space=replace(self.space, scale=scale), settings=settings)
 
+    def identity(self) -> str:
+        """Return what the draws depend on in a few words, with a checksum."""
+        rows, checksum = self.replayed, zlib.crc32(json.dumps(self.space.to_json()).encode())
+        for numbers in (rows.p_tp, rows.p_o):
+            checksum = zlib.crc32(numbers.tobytes(), checksum)
+        return f"{len(rows)} epochs of {len(self.space)} candidates ({checksum:08x})"
+
     def to_json(self) -> dict[str, Any]:
         content = {
             "format": FORMAT,
@@ -210,6 +218,8 @@ class PolicySchedule:
     def load(cls, path: str | Path) -> PolicySchedule:
         """Read a schedule that `save` wrote; `path` may be the folder of a finished run."""
         path = Path(path)
+        if not path.exists():
+            raise FileNotFoundError(f"there is no policy.json and no folder of a run {path}")
         if path.is_dir():
             path = _in_run_folder(path)
         content = read_json(path)
@@ -280,24 +290,39 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages, "ddas_gpu": __version__}
 
 
-def open_schedule(
-    schedule: PolicySchedule | str | Path | None, epochs: Any, training: bool
-) -> PolicySchedule | None:
-    """Return the schedule of a training of `epochs`, read from its file if need be."""
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs is the length of the training, 1 or more, not {epochs!r}")
-    if schedule is not None and not training:
-        raise ValueError("a schedule is for training: images to test on are not augmented")
-    if schedule is None or isinstance(schedule, PolicySchedule):
+class HasPolicy(Protocol):
+    """Anything with a policy, such as the result of `search_policy`."""
+
+    @property
+    def policy(self) -> PolicySchedule: ...
+
+
+PolicyLike: TypeAlias = PolicySchedule | HasPolicy | str | Path
+
+
+def open_policy(given: PolicyLike) -> PolicySchedule:
+    """Return the schedule that an argument `schedule` means."""
+    if isinstance(given, (str, Path)):
+        return PolicySchedule.load(given)
+    schedule = given if isinstance(given, PolicySchedule) else getattr(given, "policy", None)
+    if isinstance(schedule, PolicySchedule):
         return schedule
-    if isinstance(schedule, (str, Path)):
-        return PolicySchedule.load(schedule)
     raise TypeError(
-        f"schedule is a PolicySchedule or the path of its JSON, not {type(schedule).__name__}"
+        "schedule is a PolicySchedule, what search_policy returned, or the path of a policy.json "
+        f"or of a finished run, not {type(given).__name__}"
     )
 
 
-def require_epochs(schedule: Any, epochs: int | None) -> None:
-    """Raise a ValueError if a schedule has no number of epochs to be spread over."""
-    if schedule is not None and epochs is None:
+def open_schedule(
+    schedule: PolicyLike | None, epochs: int | None, training: bool
+) -> PolicySchedule | None:
+    """Return the schedule of a training of `epochs`, which only a schedule needs."""
+    if epochs is not None:
+        whole("epochs", epochs, 1)
+    if schedule is None:
+        return None
+    if not training:
+        raise ValueError("a schedule is for training: images to test on are not augmented")
+    if epochs is None:
         raise ValueError("a schedule needs the number of epochs that you train for: epochs=…")
+    return open_policy(schedule)

@@ -224,15 +224,20 @@ class SearchSpace(Sequence[Candidate]):
         return cls.from_json(read_json(path))
 
 
-def check_space(space: Iterable[Candidate], has_boxes: bool, where: str) -> None:
+def check_space(
+    space: Iterable[Candidate],
+    has_boxes: bool,
+    where: str,
+    advice: str = "which --data coco and scenes have",
+) -> None:
     """Raise a ValueError if a candidate does not suit data with, or without, boxes.
 
-    where: the origin of the candidates, for the message.
+    where: the origin of the candidates, for the message; advice: where there are boxes.
     """
     for op in dict.fromkeys(candidate.op for candidate in space):
         found = find_any(op)
         if found.reach is not Reach.IMAGE and not has_boxes:
-            raise ValueError(f"{where}: {op} needs boxes, which --data coco and scenes have")
+            raise ValueError(f"{where}: {op} needs boxes, {advice}")
         moves = found.matrix is not None
         if has_boxes and moves and found.reach is Reach.IMAGE:
             raise ValueError(

@@ -13,9 +13,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import ddas_gpu
 from ddas_gpu import (
+    BatchPolicy,
     BoxPolicyTransform,
     PolicySchedule,
     PolicyTransform,
+    SearchResult,
     SearchSpace,
     augment,
     streams,
@@ -29,6 +31,8 @@ SCHEDULE = PolicySchedule(
 INVERT = PolicySchedule(
     SearchSpace.of(["Identity", "Invert"], depth=1), [0.0, 1.0, 0.0], [[0.0, 1.0]] * 3
 )
+# Inverts half of the images.
+INVERT_HALF = PolicySchedule(INVERT.space, [0.5], [[0.0, 1.0]])
 IMAGES = np.random.default_rng(2).integers(0, 256, (40, 14, 11, 3), np.uint8)
 
 
@@ -143,8 +147,14 @@ def test_a_schedule_may_be_a_file(tmp_path):
     ("image", "problem", "message"),
     [
         ("cat.jpg", TypeError, "an image is a PIL image, .* not str"),
-        (np.zeros((4, 4, 3), np.float32), TypeError, "must be uint8, not float32"),
-        (np.zeros((4, 4), np.uint8), ValueError, "must have the shape"),
+        (np.zeros((4, 4, 3), np.float32), ValueError, "uint8 .*not float32 .*the normalisation"),
+        (np.zeros((4, 4), np.uint8), ValueError, r"\(4, 4\).* repeat the channel of a grey image"),
+        (
+            np.zeros((3, 4, 4), np.uint8),
+            ValueError,
+            r"array .*shape \(H, W, 3\), not .*\(3, 4, 4\)",
+        ),
+        ((np.arange(3), np.zeros((4, 4, 3))), ValueError, r"float64 of \(4, 4, 3\)"),
         (torch.zeros(3, 4, 4), ValueError, "before the normalisation"),
         (torch.zeros(4, 4, 3, dtype=torch.uint8), ValueError, r"shape \(3, H, W\)"),
     ],
@@ -166,11 +176,47 @@ def test_epochs_beyond_the_last_keep_its_probabilities():
     np.testing.assert_array_equal(inverting(IMAGES[0]), at_the_end)
 
 
-def test_epochs_that_do_not_exist():
-    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
-        PolicyTransform(SCHEDULE, epochs=2).set_epoch(-1)
-    with pytest.raises(ValueError, match="at least 1 epoch, not 0"):
-        PolicyTransform(SCHEDULE, epochs=0)
+@pytest.mark.parametrize("number", [-1, 1.5, 1.0, "1", None, True])
+def test_numbers_that_are_none(number):
+    """For epochs and seeds, in every transform."""
+    for kind in (PolicyTransform, BoxPolicyTransform, BatchPolicy):
+        with pytest.raises(ValueError, match=f"epoch is a whole number, 0 or more, not {number!r}"):
+            kind(SCHEDULE, epochs=2).set_epoch(number)
+        with pytest.raises(
+            ValueError, match=f"epochs is a whole number, 1 or more, not {number!r}"
+        ):
+            kind(SCHEDULE, epochs=number)
+        with pytest.raises(ValueError, match=f"seed is a whole number, 0 or more, not {number!r}"):
+            kind(SCHEDULE, epochs=2, seed=number)
+
+
+def test_numbers_of_numpy():
+    transform = PolicyTransform(SCHEDULE, np.int64(2), np.uint8(5))
+    transform.set_epoch(np.int32(1))
+    same = PolicyTransform(SCHEDULE, 2, 5)
+    same.set_epoch(1)
+    np.testing.assert_array_equal(transform(IMAGES[3]), same(IMAGES[3]))
+
+
+def test_a_schedule_may_be_the_result_of_a_search():
+    result = SearchResult(SCHEDULE, None, "")
+    np.testing.assert_array_equal(
+        PolicyTransform(result, 2)(IMAGES[0]), PolicyTransform(SCHEDULE, 2)(IMAGES[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "problem", "message"),
+    [
+        (None, TypeError, "what search_policy returned, or the path .*, not NoneType"),
+        ({"p_tp": 1}, TypeError, "schedule is a PolicySchedule, .*, not dict"),
+        ("nowhere.json", FileNotFoundError, "there is no policy.json .* nowhere.json"),
+    ],
+)
+def test_what_is_no_schedule(schedule, problem, message):
+    for kind in (PolicyTransform, BoxPolicyTransform, BatchPolicy):
+        with pytest.raises(problem, match=message):
+            kind(schedule, 2)
 
 
 def test_a_deep_copy_follows_the_epochs_of_the_original():
@@ -195,6 +241,31 @@ def test_what_comes_with_an_image_is_passed_through():
     np.testing.assert_array_equal(np.asarray(found["picture"]), expected)
     assert found["name"] == "a" and found["scores"][1] is None
     assert found["scores"][0] is sample["scores"][0]
+
+
+@pytest.mark.parametrize("draw", ["sample", "random"])
+def test_images_of_one_call_get_one_draw(draw):
+    """As in torchvision's v2; also if their sizes differ."""
+    transform = PolicyTransform(INVERT_HALF, epochs=1, draw=draw)
+    inverted = 0
+    for image, other in zip(IMAGES, IMAGES[::-1, :9], strict=True):
+        found = transform({"left": Image.fromarray(image), "right": Image.fromarray(other)})
+        left, right = ((np.asarray(found[name])) for name in ("left", "right"))
+        expected = [255 - image, 255 - other] if (left != image).any() else [image, other]
+        np.testing.assert_array_equal(left, expected[0])
+        np.testing.assert_array_equal(right, expected[1])
+        inverted += (left != image).any()
+    assert 5 < inverted < 35
+
+
+def test_of_several_arrays_the_image_is_the_one_that_can_be():
+    transform = PolicyTransform(SCHEDULE, epochs=2, seed=1)
+    transform.set_epoch(1)
+    others = (np.arange(3), np.zeros((14, 11), np.uint8), torch.zeros(3), torch.ones(3, 14, 11))
+    for other in others:
+        kept, image = transform(other, IMAGES[3])
+        assert kept is other
+        np.testing.assert_array_equal(image, transform(IMAGES[3]))
 
 
 def test_the_same_pixels_become_the_same_bytes_unless_drawn_at_random():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from ddas_gpu.pipelines.devices import gpu_number
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.loader import prepare
 from ddas_gpu.pipelines.order import Order, require_one_seed, shard_of
 from ddas_gpu.pipelines.transform import require_known
-from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.policy import PolicyLike
+from ddas_gpu.schema import whole
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.dali_pipeline import EpochPipeline
@@ -18,10 +21,10 @@ if TYPE_CHECKING:
 
 def training_pipeline(
     root: Any,
-    schedule: PolicySchedule | str | Path | None,
+    schedule: PolicyLike | None,
     batch_size: int = 256,
     epochs: int = 270,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     start_epoch: int = 0,
     steps_per_epoch: int | None = None,
@@ -59,7 +62,8 @@ def training_pipeline(
     root: a folder with one folder of images per class, .tar (WebDataset) or .tfrecord files, a
         pair (images uint8 (N, H, W, 3), labels) or (paths, labels), or a torchvision data set of
         files; see `ddas_gpu.data.opening`.
-    schedule: a PolicySchedule, the path of its JSON or of a finished run; None for no policy.
+    schedule: a PolicySchedule, what search_policy returned, the path of a policy.json or of a
+        finished run; None for no policy.
     device: "cpu", "cuda", or "auto" for a GPU if there is one; `device_id` is the GPU's number.
     start_epoch: the epoch to begin with.
     steps_per_epoch: batches per epoch, if not those that show every image once.
@@ -99,9 +103,10 @@ def training_pipeline(
     )
     require_one_seed(order)
     return make_pipeline(
-        feed.from_batch(first),
+        feed,
         order,
         device=device,
+        first=first,
         start_epoch=start_epoch,
         device_id=device_id,
         num_threads=num_threads,
@@ -113,7 +118,7 @@ def training_pipeline(
 def evaluation_pipeline(
     root: Any,
     batch_size: int = 256,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     size: int | tuple[int, int] | None = None,
     crop: str | None = None,
@@ -151,9 +156,10 @@ def evaluation_pipeline(
         dtype=dtype,
     )
     return make_pipeline(
-        feed.from_batch(first),
+        feed,
         order,
         device=device,
+        first=first,
         device_id=device_id,
         num_threads=num_threads,
         prefetch=prefetch,
@@ -173,14 +179,21 @@ def require_known_options(function: Callable[..., Any], options: dict[str, Any])
 
 
 def make_pipeline(
-    feed: Feed, order: Order, device: str, *, device_id: int | None = None, **options: Any
+    feed: Feed,
+    order: Order,
+    device: str | torch.device,
+    *,
+    first: int = 0,
+    device_id: int | None = None,
+    **options: Any,
 ) -> EpochPipeline:
     """Build a DALI pipeline, or raise an ImportError that says what to install.
 
-    device, device_id: those of `dali.gpu_number`.
+    first: the batch to begin with; device, device_id: those of `gpu_number`.
     """
+    feed = feed.from_batch(whole("first", first))
     try:
-        from ddas_gpu.pipelines.dali_pipeline import EpochPipeline, gpu_number
+        from ddas_gpu.pipelines.dali_pipeline import EpochPipeline
     except ImportError as error:
         raise ImportError(
             "DALI pipelines need NVIDIA DALI, also on the CPU: install ddas_gpu[cuda13] or "

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ddas_gpu.data.coco import Coco
 from ddas_gpu.data.opening import open_boxes
 from ddas_gpu.ops.box_policies import MOST_BOXES
 from ddas_gpu.pipelines.api import make_pipeline, require_known_options
 from ddas_gpu.pipelines.box_feed import BoxFeed
+from ddas_gpu.pipelines.devices import torch_device
 from ddas_gpu.pipelines.loader import Loader, open_batches, warn_without_dali
 from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
 from ddas_gpu.pipelines.transform import (
@@ -20,7 +22,7 @@ from ddas_gpu.pipelines.transform import (
     require_known,
     require_levels,
 )
-from ddas_gpu.policy import PolicySchedule, open_schedule, require_epochs
+from ddas_gpu.policy import PolicyLike, open_schedule
 from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 
 def detection_pipeline(
     source: Any,
-    schedule: PolicySchedule | str | Path | None = None,
+    schedule: PolicyLike | None = None,
     batch_size: int = 16,
     epochs: int = 150,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     training: bool = True,
     start_epoch: int = 0,
@@ -96,9 +98,10 @@ def detection_pipeline(
     )
     require_one_seed(order)
     return make_pipeline(
-        feed.from_batch(first),
+        feed,
         order,
         device=device,
+        first=first,
         start_epoch=start_epoch,
         device_id=device_id,
         num_threads=num_threads,
@@ -109,10 +112,10 @@ def detection_pipeline(
 
 def detection_loader(
     source: Any,
-    schedule: PolicySchedule | str | Path | None = None,
+    schedule: PolicyLike | None = None,
     batch_size: int = 16,
     epochs: int | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     training: bool = True,
     drop_last: bool = False,
@@ -135,20 +138,18 @@ def detection_loader(
     warning, to Pillow and torch.
     """
     require_known("detection_loader", settings, detection_loader, prepare_boxes, make_box_transform)
-    require_epochs(schedule, epochs)
     check_shards(shard_id, num_shards)
+    device = torch_device(device, device_id)
     feed, order = prepare_boxes(
         source,
         training=training,
         schedule=schedule,
-        epochs=1 if epochs is None else epochs,
+        epochs=epochs,
         batch_size=batch_size,
         **settings,
     )
     warn_without_dali(feed)
-    run = partial(
-        open_batches, device=device, workers=num_threads, prefetch=prefetch, device_id=device_id
-    )
+    run = partial(open_batches, device=device, workers=num_threads, prefetch=prefetch)
     return Loader(feed, order, run, shard=(shard_id, num_shards), drop_last=drop_last)
 
 
@@ -156,8 +157,8 @@ def prepare_boxes(
     source: Any,
     *,
     training: bool,
-    schedule: PolicySchedule | str | Path | None,
-    epochs: int,
+    schedule: PolicyLike | None,
+    epochs: int | None,
     batch_size: int,
     split: str = "train2017",
     keep_empty: bool = True,
@@ -177,7 +178,12 @@ def prepare_boxes(
         check_space(policies.space, True, "schedule")
         check_counts(images)
     feed = BoxFeed(
-        images, made, training=training, seed=seed, schedule=policies, total_epochs=epochs
+        images,
+        made,
+        training=training,
+        seed=seed,
+        schedule=policies,
+        total_epochs=1 if epochs is None else int(epochs),
     )
     order = Order(len(images), batch_size, seed, *shard, training, steps=steps_per_epoch)
     return feed, order

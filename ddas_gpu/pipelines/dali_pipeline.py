@@ -14,13 +14,13 @@ from nvidia.dali import Pipeline
 
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.data.sources import Records
-from ddas_gpu.distributed import torchrun
 from ddas_gpu.ops.backends import cores
+from ddas_gpu.pipelines.devices import gpu_found, gpu_number
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.order import Order
 from ddas_gpu.pipelines.readers import READER
+from ddas_gpu.schema import whole
 
-DEVICES = ("auto", "cpu", "cuda")
 MOST_THREADS = 8  # by default: each takes 16 MB of a GPU's memory
 
 
@@ -139,52 +139,12 @@ def default_threads() -> int:
     return min(cores(), MOST_THREADS)
 
 
-def gpu_number(device: str, device_id: int | None = None) -> int | None:
-    """Return the number of the GPU that `device` means, or None for the CPU.
-
-    device: one of DEVICES, "cuda:1", or DALI's own word "gpu". Without a number it is `device_id`,
-    then this process's GPU under torchrun, then torch's current one.
-    """
-    word, colon, number = device.partition(":")
-    word = "cuda" if word == "gpu" else word
-    if word not in DEVICES or (colon and not (word == "cuda" and number.isdecimal())):
-        raise ValueError(f"device is one of {', '.join(DEVICES)}, or cuda:1 …, not {device!r}")
-    if word == "cpu" or (word == "auto" and not gpu_found()):
-        return None
-    if not colon:
-        return own_gpu() if device_id is None else device_id
-    if device_id not in (None, int(number)):
-        raise ValueError(f"device={device!r} and device_id={device_id} are different GPUs")
-    return int(number)
-
-
-def gpu_found() -> bool:
-    """Return whether the op bank can run on a GPU here."""
-    try:
-        import cupy
-    except ImportError:
-        return False
-    return bool(cupy.is_available())
-
-
-def own_gpu() -> int:
-    """Return the GPU of this process: that of its local rank under torchrun, else torch's current.
-
-    The rank comes first: before `torch.cuda.set_device` torch's current GPU is 0 on all ranks. A
-    rank that sees fewer GPUs than there are ranks was given its own by CUDA_VISIBLE_DEVICES.
-    """
-    rank, count = torchrun.local_rank(), torch.cuda.device_count()
-    if torchrun.launched() and (rank < count or count == 0):
-        return rank
-    return torch.cuda.current_device() if torch.cuda.is_available() else 0
-
-
 class EpochPipeline(ImagePipeline):
     """An ImagePipeline that begins with `start_epoch`, and goes to any other."""
 
     def __init__(self, feed: Feed, order: Order, *, start_epoch: int = 0, **options: Any) -> None:
         super().__init__(feed, order, **options)
-        self._start_epoch = start_epoch
+        self._start_epoch = whole("start_epoch", start_epoch)
 
     def build(self) -> None:
         if self._built:
@@ -205,9 +165,7 @@ class EpochPipeline(ImagePipeline):
         For trainers that leave an epoch early. Batches that were prepared ahead are thrown away.
         Record files cannot be sent anywhere: their images go on, with the policies of `epoch`.
         """
-        if epoch < 0:
-            raise ValueError(f"epochs are counted from 0, not {epoch}")
-        if self.epoch == epoch:
+        if self.epoch == whole("epoch", epoch):
             return
         if self._api_type is None:  # nothing was run yet
             self.feed.first = epoch * self.order.batches
@@ -247,7 +205,7 @@ class DaliBatches:
         their order anew.
         """
         first, options = position, dict(self._options)
-        options["device_id"] = gpu_number(options.pop("device"), options.pop("device_id"))
+        options["device_id"] = gpu_number(options.pop("device"))
         if self._records:
             options["enable_checkpointing"] = True
             if memory is not None:

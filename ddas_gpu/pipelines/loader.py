@@ -9,18 +9,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import Records
+from ddas_gpu.pipelines.devices import torch_device
 from ddas_gpu.pipelines.feed import Feed, LabelFeed
 from ddas_gpu.pipelines.order import Order, ReaderOrder, check_shards, require_one_seed, shard_of
 from ddas_gpu.pipelines.samplers import BatchSampler, Sampler
 from ddas_gpu.pipelines.transform import make_transform, require_known, require_levels
-from ddas_gpu.policy import PolicySchedule, open_schedule, require_epochs
+from ddas_gpu.policy import PolicyLike, open_schedule
+from ddas_gpu.schema import check, require_same, whole
+from ddas_gpu.space import check_space
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.batches import Batch, Batches
@@ -30,10 +32,10 @@ Shard = tuple[int | None, int | None]  # (shard_id, num_shards); None for torch.
 
 def loader(
     root: Any,
-    schedule: PolicySchedule | str | Path | None = None,
+    schedule: PolicyLike | None = None,
     batch_size: int = 256,
     epochs: int | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     *,
     training: bool = True,
     drop_last: bool = False,
@@ -58,20 +60,18 @@ def loader(
     to Pillow and torch.
     """
     require_known("loader", settings, loader, prepare, make_transform)
-    require_epochs(schedule, epochs)
     check_shards(shard_id, num_shards)
+    device = torch_device(device, device_id)
     feed, order = prepare(
         root,
         training=training,
         schedule=schedule,
-        epochs=1 if epochs is None else epochs,
+        epochs=epochs,
         batch_size=batch_size,
         **settings,
     )
     warn_without_dali(feed)
-    run = partial(
-        open_batches, device=device, workers=num_threads, prefetch=prefetch, device_id=device_id
-    )
+    run = partial(open_batches, device=device, workers=num_threads, prefetch=prefetch)
     return Loader(feed, order, run, shard=(shard_id, num_shards), drop_last=drop_last)
 
 
@@ -80,8 +80,8 @@ def prepare(
     *,
     training: bool,
     batch_size: int,
-    schedule: PolicySchedule | str | Path | None = None,
-    epochs: int = 1,
+    schedule: PolicyLike | None = None,
+    epochs: int | None = None,
     seed: int = 0,
     steps_per_epoch: int | None = None,
     shard: tuple[int, int] = (0, 1),
@@ -90,6 +90,8 @@ def prepare(
 ) -> tuple[LabelFeed, Order]:
     """Return what does not need DALI: the feed, and which samples make up which batch."""
     policies = open_schedule(schedule, epochs, training)
+    if policies is not None:
+        check_space(policies.space, False, "schedule", "which detection_loader reads")
     require_levels(transform.get("mean"), transform.get("std"))
     images = open_images(root, on_bad_files)
     made = make_transform(images, **transform)
@@ -99,7 +101,7 @@ def prepare(
         training=training,
         seed=seed,
         schedule=None if policies is None else policies.scaled(min(made.size)),
-        total_epochs=epochs,
+        total_epochs=1 if epochs is None else int(epochs),
     )
     # The number of samples in records is filled in when DALI has opened the files.
     kind, samples = (ReaderOrder, shard[1]) if isinstance(images, Records) else (Order, len(images))
@@ -109,24 +111,16 @@ def prepare(
 def open_batches(
     feed: Feed,
     order: Order,
-    device: str = "auto",
+    device: str,
     workers: int | None = None,
     prefetch: int = 2,
-    device_id: int | None = None,
 ) -> Batches:
-    """Run a feed through DALI, or where it is missing on the host."""
-    if device == "auto":  # DALI and CuPy may see a GPU that this torch cannot use
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    """Run a feed through DALI, or where it is missing on the host; `device` is torch's."""
     if dali_problem() is not None:
-        place = device.replace("gpu", "cuda")
-        if place == "cuda" and device_id is not None:
-            place = f"cuda:{device_id}"
-        return feed.on_host(order, place, workers)
+        return feed.on_host(order, device, workers)
     from ddas_gpu.pipelines.dali_pipeline import DaliBatches
 
-    return DaliBatches(
-        feed, order, device=device, device_id=device_id, num_threads=workers, prefetch=prefetch
-    )
+    return DaliBatches(feed, order, device=device, num_threads=workers, prefetch=prefetch)
 
 
 def warn_without_dali(feed: Feed) -> None:
@@ -177,6 +171,7 @@ class Loader:
         check_shards(*self._shard)
         self._batches: Batches | None = None  # opened by the first pass
         self._opened: tuple[int, int] | None = None  # the shard that they are of
+        self._compared = False  # whether all ranks have the seed of that shard
         self.drop_last = drop_last
         self.epoch = 0  # of the present or the next pass
         self._place = 0  # batches of it that were returned
@@ -227,9 +222,10 @@ class Loader:
     def _batches_of_rank(self, warn: bool = True) -> Batches:
         shard = shard_of(*self._shard, warn=warn)
         if self._batches is None or shard != self._opened:
-            order = self._order_of(shard)
-            require_one_seed(order)
-            self._batches, self._opened = self._open(self._feed, order), shard
+            self._batches = self._open(self._feed, self._order_of(shard))
+            self._opened, self._compared = shard, False
+        if not self._compared:  # nor could they be, before there was a process group
+            self._compared = require_one_seed(self._order_of(shard))
         return self._batches
 
     def __len__(self) -> int:
@@ -240,8 +236,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next pass that of `epoch`. Needed only to skip or repeat epochs."""
-        if epoch < 0:
-            raise ValueError(f"epochs are counted from 0, not {epoch}")
+        epoch = whole("epoch", epoch)
         if self._resumed and epoch == self.epoch:
             return  # a trainer that was resumed within an epoch announces it again
         self.epoch, self._place, self._resumed = epoch, 0, False
@@ -279,20 +274,23 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue with the batch after the last one that was returned, exactly."""
-        data = self._data()
-        differ = [name for name in data if state["data"].get(name) != data[name]]
-        if differ:
-            name = differ[0]
-            raise ValueError(
-                f"the state is of a loader with {name} {state['data'].get(name)}, "
-                f"but this one has {data[name]}"
-            )
+        check(state, {"epoch": int, "batch": int, "data": dict}, "the state")
+        require_same("loader", state["data"], self._data())
         self.epoch, self._place = state["epoch"], state["batch"]
-        self._memory, self._resumed = state["memory"], True
+        self._memory, self._resumed = state.get("memory"), True
         if self._batches is not None:
             self._batches.position = None  # begin anew, wherever the pipeline is
 
-    def _data(self) -> dict[str, int]:
-        order = self.order
-        names = ("samples", "batch_size", "seed", "num_shards")
-        return {name: getattr(order, name) for name in names}
+    def _data(self) -> dict[str, Any]:
+        """Return what the batches depend on, in numbers and text."""
+        order, feed = self.order, self._feed
+        numbers = ("samples", "batch_size", "seed", "num_shards")
+        looks = vars(feed.transform) | vars(feed.transform.output)
+        return {
+            **{name: int(getattr(order, name)) for name in numbers},
+            "steps_per_epoch": order.steps,
+            "drop_last": self.drop_last,
+            **{name: str(value) for name, value in looks.items() if name != "output"},
+            "policy": None if feed.schedule is None else feed.schedule.identity(),
+            "epochs": None if feed.schedule is None else feed.total_epochs,
+        }

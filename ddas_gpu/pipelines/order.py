@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ddas_gpu import streams
+from ddas_gpu.schema import whole
 from ddas_gpu.streams import Stream
 
 
@@ -39,14 +40,14 @@ class Order:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"a batch has at least 1 sample, not {self.batch_size}")
+        whole("batch_size", self.batch_size, 1)
+        whole("seed", self.seed)
         if not 0 <= self.shard_id < self.num_shards:
             raise ValueError(f"shard {self.shard_id} is not one of {self.num_shards}, from 0 on")
         if self.samples < self.num_shards:
             raise ValueError(f"{self.samples} samples cannot be dealt to {self.num_shards} shards")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"an epoch has at least 1 step, not {self.steps}")
+        if self.steps is not None:
+            whole("steps_per_epoch", self.steps, 1)
 
     @cached_property
     def shard_size(self) -> int:
@@ -157,18 +158,22 @@ def shard_of(shard_id: int | None, num_shards: int | None, *, warn: bool = True)
 _compared: Counter[str] = Counter()  # how many orders of a kind this process has compared
 
 
-def require_one_seed(order: Order) -> None:
+def require_one_seed(order: Order) -> bool:
     """Raise a ValueError if the ranks shuffle with different seeds.
+
+    Return False if they cannot be compared, because there is no process group of these ranks yet.
 
     Each rank would then take its share of another order: some images twice, others never. Ranks
     compare through the store of the process group and do not wait for each other.
     """
-    if not order.shuffle or order.num_shards == 1 or not _initialised():
-        return
+    if not order.shuffle or order.num_shards == 1:
+        return True
+    if not _initialised():
+        return False
     from torch.distributed import distributed_c10d, get_world_size
 
     if get_world_size() != order.num_shards:
-        return
+        return False
     store: Any = distributed_c10d._get_default_store()
     kind = f"ddas_gpu order of {order.samples} in {order.batch_size} on {order.num_shards}"
     _compared[kind] += 1
@@ -179,6 +184,7 @@ def require_one_seed(order: Order) -> None:
             f"another one with seed {first}: some images would be seen twice and others never. "
             "Give all ranks the same seed; what happens to an image depends on its number, too"
         )
+    return True
 
 
 def _initialised() -> bool:

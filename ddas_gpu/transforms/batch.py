@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from ddas_gpu.ops import augment
 from ddas_gpu.ops.table import find
 from ddas_gpu.pipelines.order import shard_of
-from ddas_gpu.policy import PolicySchedule
-from ddas_gpu.space import SearchSpace
+from ddas_gpu.policy import PolicyLike
+from ddas_gpu.schema import check, require_same
+from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Draws, draw
 from ddas_gpu.transforms.epochs import EpochPolicy
 
 LAYOUTS = ("NCHW", "NHWC")
+ROUNDING = 1e-3  # a quarter of a level
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -30,7 +32,8 @@ class BatchPolicy(EpochPolicy):
 
     Draws are a pure function of (seed, epoch, sample), where `samples` are the images' numbers in
     the data set; without them images are numbered as they come in an epoch, on all ranks
-    together. `state_dict` holds the epoch and that number, for an exact resume.
+    together; worker processes, which see some of the batches each, must give `samples`.
+    `state_dict` holds the epoch and that number, for an exact resume.
 
     >>> policy = BatchPolicy("policy.json", epochs=90)
     >>> policy.set_epoch(10)  # at the start of each epoch
@@ -48,7 +51,7 @@ class BatchPolicy(EpochPolicy):
 
     def __init__(
         self,
-        schedule: PolicySchedule | str | Path,
+        schedule: PolicyLike,
         epochs: int,
         seed: int = 0,
         *,
@@ -57,6 +60,7 @@ class BatchPolicy(EpochPolicy):
         if layout not in (None, *LAYOUTS):
             raise ValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
         super().__init__(schedule, epochs, seed)
+        check_space(self.schedule.space, False, "schedule", "so use BoxPolicyTransform")
         self.layout = layout
         self._seen = 0  # images of this epoch on this rank
         self._resumed = False
@@ -68,14 +72,18 @@ class BatchPolicy(EpochPolicy):
         self._resumed = False
         super().set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, int]:
-        """What the next call depends on; for torch.save."""
-        return {"epoch": self.epoch, "seen": self._seen, "seed": self.seed}
+    def _settings(self) -> dict[str, Any]:
+        policy = self.schedule.identity()
+        return {"seed": self.seed, "policy": policy, "epochs": self.epochs}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        """What the next call depends on; for torch.save."""
+        return {"epoch": self.epoch, "seen": self._seen, **self._settings()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after the last batch that the state knows of."""
-        if state["seed"] != self.seed:
-            raise ValueError(f"the state is of seed {state['seed']}, but this is {self.seed}")
+        check(state, {"epoch": int, "seen": int, "seed": int}, "the state")
+        require_same("BatchPolicy", state, self._settings())
         super().set_epoch(state["epoch"])
         self._seen, self._resumed = state["seen"], True
 
@@ -107,6 +115,11 @@ class BatchPolicy(EpochPolicy):
         return augmented if channels_last else augmented.contiguous()
 
     def _numbers(self, count: int) -> np.ndarray:
+        if get_worker_info() is not None:
+            raise ValueError(
+                "BatchPolicy counts the images of an epoch, which no worker process of a "
+                "DataLoader sees all of: call it in the training loop, or give it samples=…"
+            )
         rank, ranks = shard_of(None, None, warn=False)
         numbers = (self._seen + np.arange(count)) * ranks + rank
         self._seen += count
@@ -137,7 +150,7 @@ class BatchPolicy(EpochPolicy):
         if images.is_cuda and self._checked:
             return  # do not wait for the GPU at every step
         low, high = (float(x) for x in images.detach().aminmax())
-        if not (low >= 0 and high <= 1):
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
             raise ValueError(
                 f"floats must lie in [0, 1], not in [{low:g}, {high:g}]: put the policy before "
                 "the normalisation"
@@ -152,6 +165,7 @@ def augment_floats(
     from ddas_gpu.ops.kornia import apply
 
     wide = images if images.dtype == torch.float64 else images.float()
+    wide = wide.clamp(0, 1)  # rounding of the steps before
     centres = torch.from_numpy(draws.centre(*images.shape[2:]).astype(np.int64))
     for stage in range(policies.shape[1]):
         chosen = policies[:, stage]

@@ -34,6 +34,8 @@ class BoxPolicyTransform(SamplePolicy):
         if len(labels) != len(corners):
             raise ValueError(f"{len(corners)} boxes, but {len(labels)} labels")
         size = pixels.shape[0], pixels.shape[1]
+        if kinds.is_boxes(boxes):
+            kinds.require_size(boxes, size)
         sample = self.sample_of(pixels, index)
         plan = plan_for(self.for_size(*size), size, corners, self.draw(sample), sample)
         return (

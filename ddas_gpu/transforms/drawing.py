@@ -30,8 +30,8 @@ class Plan(NamedTuple):
             return mask.clone()
         # The kernels move bytes, three to a pixel; a number is as many bytes as it has.
         height, width = mask.shape[-2:]
-        layers = mask.cpu().reshape(-1, height, width, 1).contiguous().numpy().view(np.uint8)
-        layers = np.moveaxis(layers, 0, 2).reshape(height, width, -1)
+        numbers = mask.detach().cpu().reshape(-1, height, width, 1).contiguous()
+        layers = np.moveaxis(numbers.view(torch.uint8).numpy(), 0, 2).reshape(height, width, -1)
         bytes_each = layers.shape[2]
         layers = np.pad(layers, ((0, 0), (0, 0), (0, -bytes_each % 3)))
         parts = [np.ascontiguousarray(part) for part in np.split(layers, layers.shape[2] // 3, 2)]

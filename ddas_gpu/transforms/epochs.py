@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from ddas_gpu import streams
-from ddas_gpu.policy import PolicySchedule
+from ddas_gpu.policy import PolicyLike, PolicySchedule, open_policy
+from ddas_gpu.schema import whole
 
 DRAWS = ("sample", "random")
 
@@ -22,11 +22,9 @@ class EpochPolicy:
     The epoch lies in shared memory: worker processes and deep copies see it change.
     """
 
-    def __init__(self, schedule: PolicySchedule | str | Path, epochs: int, seed: int) -> None:
-        if not isinstance(schedule, PolicySchedule):
-            schedule = PolicySchedule.load(schedule)
-        schedule.at(0, epochs)  # raises if the number of epochs is wrong
-        self.schedule, self.epochs, self.seed = schedule, epochs, seed
+    def __init__(self, schedule: PolicyLike, epochs: int, seed: int) -> None:
+        self.schedule = open_policy(schedule)
+        self.epochs, self.seed = whole("epochs", epochs, 1), whole("seed", seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._scaled: dict[int, PolicySchedule] = {}  # by the shorter side of the images
 
@@ -42,9 +40,7 @@ class EpochPolicy:
 
         Beyond the last of `epochs` its probabilities stay.
         """
-        if epoch < 0:
-            raise ValueError(f"epochs are counted from 0, not {epoch}")
-        self._epoch.fill_(epoch)
+        self._epoch.fill_(whole("epoch", epoch))
 
     def for_size(self, height: int, width: int) -> PolicySchedule:
         """Return the schedule with shifts and holes for images of this size."""
@@ -65,7 +61,7 @@ class SamplePolicy(EpochPolicy):
 
     def __init__(
         self,
-        schedule: PolicySchedule | str | Path,
+        schedule: PolicyLike,
         epochs: int,
         seed: int = 0,
         *,

@@ -31,6 +31,13 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or type(value) is torch.Tensor
 
 
+def has_pixels(array: Any) -> bool:
+    """Return whether an array or a tensor can be an image: uint8 in three channels."""
+    if isinstance(array, torch.Tensor):
+        return array.dtype == torch.uint8 and array.ndim == 3 and array.shape[0] == 3
+    return array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3
+
+
 def is_boxes(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "format") and has_canvas(value)
 
@@ -43,20 +50,24 @@ def to_pixels(image: Any) -> Any:
     """Return uint8 (H, W, 3): an array, or a tensor if it is on a GPU."""
     if isinstance(image, Image.Image):
         return np.asarray(to_rgb(image))
-    if isinstance(image, torch.Tensor):
-        if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] != 3:
-            raise ValueError(
-                f"a tensor must be uint8 of the shape (3, H, W), not {image.dtype} of "
-                f"{tuple(image.shape)}; put the transform before the normalisation"
-            )
-        pixels = image.as_subclass(torch.Tensor).permute(1, 2, 0).contiguous()
-        return pixels if image.is_cuda else pixels.numpy()
+    if not isinstance(image, (np.ndarray, torch.Tensor)):
+        raise TypeError(
+            "an image is a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W), "
+            f"not {type(image).__name__}"
+        )
+    if not has_pixels(image):
+        kind, shape = ("an array", "(H, W, 3)")
+        if isinstance(image, torch.Tensor):
+            kind, shape = ("a tensor", "(3, H, W)")
+        raise ValueError(
+            f"{kind} must be uint8 of the shape {shape}, not {image.dtype} of "
+            f"{tuple(image.shape)}; put the policy before the normalisation, and repeat the "
+            "channel of a grey image three times"
+        )
     if isinstance(image, np.ndarray):
         return np.ascontiguousarray(image)
-    raise TypeError(
-        "an image is a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W), "
-        f"not {type(image).__name__}"
-    )
+    pixels = image.as_subclass(torch.Tensor).permute(1, 2, 0).contiguous()
+    return pixels if image.is_cuda else pixels.numpy()
 
 
 def from_pixels(pixels: Any, like: Any) -> Any:
@@ -67,6 +78,16 @@ def from_pixels(pixels: Any, like: Any) -> Any:
         tensor = torch.from_numpy(pixels) if isinstance(pixels, np.ndarray) else pixels
         return wrapped(tensor.permute(2, 0, 1), like)
     return pixels
+
+
+def require_size(target: Any, size: tuple[int, ...]) -> None:
+    """Raise a ValueError for boxes or a mask of an image that is not (height, width)."""
+    own = target.canvas_size if has_canvas(target) else target.shape[-2:]
+    if target.numel() and tuple(own) != tuple(size):
+        raise ValueError(
+            f"{type(target).__name__} for an image of {tuple(own)} pixels came with one of "
+            f"{tuple(size)}: resize both together"
+        )
 
 
 def wrapped(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -53,6 +54,18 @@ def annotated(tmp_path_factory: pytest.TempPathFactory) -> list[Annotated]:
         crowd = (np.arange(len(boxes)) == 1) & (number == 9)
         made.append(Annotated(file, height, width, boxes, labels, areas, crowd))
     return made
+
+
+@pytest.fixture
+def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """A function that makes it look as if torchrun had started this process."""
+
+    def become(rank: int, count: int) -> None:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(count))
+
+    return become
 
 
 @pytest.fixture

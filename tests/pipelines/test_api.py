@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("nvidia.dali")
 
@@ -144,7 +145,7 @@ def test_set_epoch_goes_anywhere(arrays, schedule, prefetch):
         pipeline.set_epoch(epoch)
         assert pipeline.epoch == epoch
         assert same(run(pipeline, 3), whole[6 * epoch :][:3])
-    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
+    with pytest.raises(ValueError, match="epoch is a whole number, 0 or more, not -1"):
         pipeline.set_epoch(-1)
 
 
@@ -336,15 +337,19 @@ def test_it_is_a_public_name():
     ("settings", "message"),
     [
         ({"device": "tpu"}, "device is one of auto, cpu, cuda, or cuda:1 …, not 'tpu'"),
-        ({"epochs": 0}, "epochs is the length of the training, 1 or more, not 0"),
+        ({"epochs": 0}, "epochs is a whole number, 1 or more, not 0"),
         ({"layout": "CHW"}, "layout is one of NCHW, NHWC, not 'CHW'"),
         ({"dtype": "int8"}, "dtype is one of float32, float16, not 'int8'"),
         ({"crop": "middle"}, "crop is one of pad, resized, not 'middle'"),
         ({"size": 7}, "the images in memory have .12, 10. pixels"),
         ({"padding": -1}, "padding is a number of pixels, 0 or more, not -1"),
-        ({"std": [1, 0, 1]}, "std has a number for each of 3 channels"),
+        ({"std": [1, 0, 1]}, "std has a number .*for each of 3 channels"),
         ({"shard_id": 1}, "shard_id and num_shards go together"),
-        ({"steps_per_epoch": 0}, "an epoch has at least 1 step, not 0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch is a whole number, 1 or more, not 0"),
+        ({"start_epoch": -1}, "start_epoch is a whole number, 0 or more, not -1"),
+        ({"first": 1.5}, "first is a whole number, 0 or more, not 1.5"),
+        ({"seed": None}, "seed is a whole number, 0 or more, not None"),
+        ({"batch_size": "16"}, "batch_size is a whole number, 1 or more, not '16'"),
         ({"mean": (0.485, 0.456, 0.406)}, "mean is given in levels .* multiply it by 255"),
         ({"std": [0.229, 0.224, 0.225]}, "std is given in levels .* multiply it by 255"),
         ({"mean": [0.5] * 3, "std": [0.5] * 3}, "mean is given in levels"),
@@ -354,6 +359,10 @@ def test_it_is_a_public_name():
 def test_wrong_settings(arrays, schedule, settings, message):
     with pytest.raises(ValueError, match=message):
         training_pipeline(arrays, schedule, **{"device": "cpu", "batch_size": 4} | settings)
+
+
+def test_a_device_of_torch(arrays):
+    assert training_pipeline(arrays, None, 4, device=torch.device("cpu")).device_id is None
 
 
 def test_a_schedule_that_does_not_fit_its_space(arrays, schedule, tmp_path):
@@ -372,7 +381,7 @@ def test_a_gpu_graph_can_be_defined_without_a_gpu(arrays, folder, schedule):
 
 
 def test_a_gpu_pipeline_without_a_gpu_says_so(arrays, schedule):
-    from ddas_gpu.pipelines.dali_pipeline import gpu_found
+    from ddas_gpu.pipelines.devices import gpu_found
 
     if gpu_found():
         pytest.skip("there is a GPU")

@@ -22,7 +22,6 @@ from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 from ddas_gpu.pipelines import dali_pipeline as dali
 from ddas_gpu.pipelines import evaluation_pipeline, loader, training_pipeline
 from ddas_gpu.pipelines.batches import StepBatches
-from ddas_gpu.pipelines.dali_pipeline import gpu_number
 from ddas_gpu.pipelines.policy_node import PolicyNode
 
 
@@ -182,19 +181,14 @@ pipeline.run()
     assert done.returncode in ((-2, 130) if "kill" in way else (0,)), done.stderr
 
 
-def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, count: int) -> None:
-    """As if torchrun had started this process."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "some")
-    monkeypatch.setenv("LOCAL_RANK", str(rank))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(count))
-
-
 @pytest.mark.parametrize(("cores", "ranks", "threads"), [(2, 1, 2), (64, 1, 8), (64, 16, 4)])
-def test_processes_of_one_machine_share_its_cores(monkeypatch, arrays, cores, ranks, threads):
+def test_processes_of_one_machine_share_its_cores(
+    monkeypatch, as_rank, arrays, cores, ranks, threads
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(cores))
-    as_rank(monkeypatch, 0, ranks)
+    as_rank(0, ranks)
     assert evaluation_pipeline(arrays, 4, "cpu").num_threads == threads
-    as_rank(monkeypatch, 0, 2 * cores)
+    as_rank(0, 2 * cores)
     assert evaluation_pipeline(arrays, 4, "cpu").num_threads == 1
 
 
@@ -235,62 +229,6 @@ def test_outputs_are_bound_to_torchs_stream(arrays, schedule, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         batches._batches.next()
     assert asked == ["torch's"]
-
-
-@pytest.fixture
-def gpus(monkeypatch):
-    """As if there were four GPUs, of which torch's current one is number 2."""
-    monkeypatch.setattr(dali, "gpu_found", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-
-
-@pytest.mark.parametrize(
-    ("device", "device_id", "number"),
-    [
-        ("cpu", None, None),
-        ("cpu", 1, None),
-        ("cuda", None, 2),
-        ("gpu", None, 2),
-        ("auto", None, 2),
-        ("auto", 0, 0),
-        ("cuda:1", None, 1),
-        ("cuda:3", 3, 3),
-    ],
-)
-def test_which_gpu(gpus, device, device_id, number):
-    assert gpu_number(device, device_id) == number
-
-
-def test_a_rank_takes_its_own_gpu_also_before_set_device(gpus, monkeypatch):
-    as_rank(monkeypatch, 1, 4)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert gpu_number("cuda") == 1
-    assert gpu_number("cuda", 3) == gpu_number("cuda:3") == 3
-
-
-def test_a_rank_that_sees_its_own_gpu_only_takes_it(gpus, monkeypatch):
-    as_rank(monkeypatch, 1, 4)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert gpu_number("cuda") == 0
-
-
-def test_auto_is_the_cpu_where_no_gpu_is_found(monkeypatch):
-    monkeypatch.setattr(dali, "gpu_found", lambda: False)
-    assert gpu_number("auto") is None
-
-
-@pytest.mark.parametrize("device", ["tpu", "cpu:1", "auto:1", "cuda:", "cuda:x", "cuda:-1"])
-def test_unknown_devices_are_refused(device):
-    with pytest.raises(ValueError, match="device is one of auto, cpu, cuda, or cuda:1 …, not"):
-        gpu_number(device)
-
-
-def test_two_different_numbers_are_refused(gpus):
-    with pytest.raises(ValueError, match="'cuda:1' and device_id=0 are different GPUs"):
-        gpu_number("cuda:1", 0)
 
 
 def test_the_number_reaches_dali(arrays, schedule):

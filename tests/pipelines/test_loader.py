@@ -143,7 +143,7 @@ def test_epochs_beyond_the_last_keep_its_probabilities(arrays, all_or_nothing):
         ((images, labels),) = batches
         clean = torch.from_numpy(arrays[0][labels])
         assert torch.equal(images.to(torch.uint8), 255 - clean if epoch else clean)
-    with pytest.raises(ValueError, match="epochs are counted from 0, not -1"):
+    with pytest.raises(ValueError, match="epoch is a whole number, 0 or more, not -1"):
         batches.set_epoch(-1)
 
 
@@ -190,11 +190,79 @@ def test_it_can_be_sent_to_another_process(make):
     assert same(collect(copy), expected)
 
 
-def test_the_state_of_another_loader_is_refused(make):
-    with pytest.raises(ValueError, match="a loader with batch_size 4, but this one has 5"):
-        make(batch_size=5).load_state_dict(make().state_dict())
-    with pytest.raises(ValueError, match="a loader with seed 2, but this one has 3"):
-        make(seed=3).load_state_dict(make().state_dict())
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 5}, "a loader with batch_size 4, but this one has 5; .* set_epoch"),
+        ({"seed": 3}, "a loader with seed 2, but this one has 3"),
+        ({"epochs": 4}, "a loader with epochs 3, but this one has 4"),
+        ({"drop_last": True}, "a loader with drop_last False, but this one has True"),
+        ({"steps_per_epoch": 2}, "a loader with steps_per_epoch None, but this one has 2"),
+        ({"flip": False}, "a loader with flip True, but this one has False"),
+        ({"std": [9.0] * 3}, r"a loader with std .*, but this one has \(9.0, 9.0, 9.0\)"),
+    ],
+)
+def test_the_state_of_another_loader_is_refused(make, settings, message):
+    state = make().state_dict()
+    make().load_state_dict(state)
+    with pytest.raises(ValueError, match=message):
+        make(**settings).load_state_dict(state)
+
+
+def test_the_state_of_another_policy_is_refused(arrays, schedule):
+    state = loader(arrays, schedule, 4, 3, "cpu").state_dict()
+    for other in (None, schedule.with_uniform(0.5)):
+        with pytest.raises(ValueError, match=r"with policy 3 epochs of 52 candidates \(.*but this"):
+            loader(arrays, other, 4, 3, "cpu").load_state_dict(state)
+
+
+def test_a_state_of_an_older_version_is_continued(make):
+    batches = make()
+    state = batches.state_dict()
+    older = {name: state["data"][name] for name in ("samples", "batch_size", "seed", "num_shards")}
+    batches.load_state_dict({"epoch": 1, "batch": 2, "data": older, "memory": None})
+    assert (batches.epoch, len(list(batches))) == (1, len(batches) - 2)
+
+
+@pytest.mark.parametrize("state", [{}, [], {"epoch": 1, "batch": 0}])
+def test_what_is_no_state(arrays, state):
+    with pytest.raises(ValueError, match="^the state"):
+        loader(arrays, None, 4, device="cpu").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem", "message"),
+    [
+        ({"device": "tpu"}, ValueError, "device is one of auto, cpu, cuda, or cuda:1 …, not 'tpu'"),
+        ({"device": "cuda:99"}, ValueError, "torch finds"),
+        ({"epochs": 2.5}, ValueError, "epochs is a whole number, 1 or more, not 2.5"),
+        ({"seed": -1}, ValueError, "seed is a whole number, 0 or more, not -1"),
+        ({"schedule": "gone.json"}, FileNotFoundError, "there is no policy.json .* gone.json"),
+        ({"schedule": {}}, TypeError, "what search_policy returned, or the path .*, not dict"),
+        ({"training": False, "epochs": None}, ValueError, "a schedule is for training"),
+    ],
+)
+def test_wrong_settings_are_told_at_once(arrays, schedule, settings, problem, message):
+    with pytest.raises(problem, match=message):
+        loader(arrays, **{"schedule": schedule, "epochs": 3, "device": "cpu"} | settings)
+
+
+def test_a_policy_for_boxes_is_refused(arrays, box_schedule):
+    with pytest.raises(ValueError, match="BBox_Cutout needs boxes, which detection_loader reads"):
+        loader(arrays, box_schedule, 4, 3, "cpu")
+
+
+def test_devices_and_numbers_of_other_libraries(make):
+    device, epochs, seed = torch.device("cpu"), np.int64(3), np.int64(2)
+    batches = make(device=device, epochs=epochs, seed=seed)
+    assert same(collect(batches), collect(make()))
+    saved_and_loaded(batches.state_dict())
+
+
+def test_a_schedule_may_be_the_result_of_a_search(arrays, schedule):
+    result = ddas_gpu.SearchResult(schedule, None, "")
+    expected = collect(loader(arrays, schedule, 4, 3, "cpu"))
+    assert same(collect(loader(arrays, result, 4, 3, "cpu")), expected)
 
 
 def test_evaluation_is_exact(arrays):
@@ -244,6 +312,32 @@ def test_a_seed_per_rank_is_refused(arrays, schedule, tmp_path):
     for one, other in zip(*said, strict=True):  # the loader, then the pipeline
         # The rank that came first cannot know yet.
         assert "Give all ranks the same seed" in one + other and "" in (one, other)
+
+
+def test_seeds_are_compared_as_soon_as_there_is_a_group(arrays, schedule, tmp_path):
+    """Also if the first pass comes before."""
+    torch.multiprocessing.spawn(_late_group, (arrays, schedule, str(tmp_path)), nprocs=2)
+    said = [(tmp_path / f"{rank}.txt").read_text() for rank in (0, 1)]
+    assert "Give all ranks the same seed" in said[0] + said[1]
+
+
+def _late_group(rank, arrays, schedule, folder):
+    import torch.distributed as distributed
+
+    shard = {"shard_id": rank, "num_shards": 2, "num_threads": 1}
+    batches = loader(arrays, schedule, 4, 3, "cpu", seed=12 + rank, **shard)
+    list(batches)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    said = ""
+    try:
+        list(batches)
+    except ValueError as error:
+        said = str(error)
+    Path(f"{folder}/{rank}.txt").write_text(said)
+    distributed.barrier()
+    distributed.destroy_process_group()
 
 
 def _seeds(rank, arrays, schedule, folder):

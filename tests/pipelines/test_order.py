@@ -72,7 +72,8 @@ def test_a_readers_samples_are_numbered_across_the_ranks():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((10, 0), "at least 1 sample, not 0"),
+        ((10, 0), "batch_size is a whole number, 1 or more, not 0"),
+        ((10, 2, -1), "seed is a whole number, 0 or more, not -1"),
         ((10, 2, 0, 2, 2), "shard 2 is not one of 2"),
         ((1, 2, 0, 0, 2), "1 samples cannot be dealt to 2 shards"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import ddas_gpu
 from ddas_gpu import BatchPolicy, PolicySchedule, PolicyTransform, SearchSpace
@@ -71,8 +72,54 @@ def test_it_resumes_within_an_epoch():
     resumed.set_epoch(1)  # as trainers do; it must not go back
     for expected in rest:
         np.testing.assert_array_equal(resumed(IMAGES), expected)
-    with pytest.raises(ValueError, match="the state is of seed 3, but this is 4"):
-        policy(seed=4).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "epochs", "seed", "message"),
+    [
+        (SCHEDULE, 2, 4, "of a BatchPolicy with seed 3, but this one has 4; .* set_epoch"),
+        (SCHEDULE, 5, 3, "with epochs 2, but this one has 5"),
+        (SCHEDULE.with_uniform(0.5), 2, 3, r"with policy 2 epochs of .* candidates \("),
+    ],
+)
+def test_the_state_of_another_policy_is_refused(schedule, epochs, seed, message):
+    with pytest.raises(ValueError, match=message):
+        BatchPolicy(schedule, epochs, seed).load_state_dict(policy().state_dict())
+
+
+@pytest.mark.parametrize("state", [{}, {"epoch": 1, "seen": 0}, [], {"epoch": 1.0}])
+def test_what_is_no_state(state):
+    with pytest.raises(ValueError, match="^the state"):
+        policy().load_state_dict(state)
+
+
+def test_a_state_of_an_older_version_is_continued():
+    made = policy()
+    made.load_state_dict({"epoch": 1, "seen": 24, "seed": 3})
+    np.testing.assert_array_equal(made(IMAGES), policy()(IMAGES, np.arange(24, 48)))
+
+
+class InCollate:
+    """A policy where batches are put together: in the worker processes."""
+
+    def __init__(self, numbered: bool) -> None:
+        self.policy, self.numbered = policy(), numbered
+
+    def __call__(self, places: list[int]) -> np.ndarray:
+        return self.policy(IMAGES[places], np.array(places) if self.numbered else None)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_worker_processes_must_number_the_images(workers):
+    """Each would count from 0 for itself, and two workers would draw the same."""
+    numbered = DataLoader(range(24), 6, collate_fn=InCollate(True), num_workers=workers)
+    np.testing.assert_array_equal(np.concatenate(list(numbered)), policy()(IMAGES))
+    counted = DataLoader(range(24), 6, collate_fn=InCollate(False), num_workers=workers)
+    if workers:
+        with pytest.raises(ValueError, match="call it in the training loop, or give it samples="):
+            next(iter(counted))
+    else:
+        np.testing.assert_array_equal(np.concatenate(list(counted)), policy()(IMAGES))
 
 
 def test_ranks_draw_differently(monkeypatch):
@@ -107,6 +154,21 @@ def test_floats_are_within_a_level_of_the_bytes(fill):
     assert half.dtype == torch.float16
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_floats_may_be_out_of_range_by_rounding(dtype):
+    floats = (torch.from_numpy(IMAGES).permute(0, 3, 1, 2) / 255).to(dtype)
+    expected = policy()(floats, SAMPLES)
+    beyond = floats.where((floats > 0) & (floats < 1), floats * 1.0000002 - 1e-7)
+    torch.testing.assert_close(policy()(beyond, SAMPLES), expected, atol=1e-5, rtol=0)
+
+
+def test_a_policy_for_boxes_is_refused():
+    boxes = SearchSpace.preset("coco")
+    rows = np.full((1, len(boxes)), 1 / len(boxes))
+    with pytest.raises(ValueError, match="BBox_Cutout needs boxes, so use BoxPolicyTransform"):
+        BatchPolicy(PolicySchedule(boxes, [1.0], rows), 1)
+
+
 def test_gradients_reach_the_images():
     floats = (torch.from_numpy(IMAGES).permute(0, 3, 1, 2) / 255).requires_grad_()
     policy()(floats, SAMPLES).sum().backward()
@@ -132,6 +194,7 @@ def test_shifts_follow_the_size_of_the_images():
         (np.zeros((2, 3, 4, 3), np.uint8), {}, ValueError, "may be NCHW or NHWC: give layout="),
         (IMAGES, {"layout": "NCHW"}, ValueError, "a batch is NCHW of 3 channels"),
         (torch.randn(2, 3, 8, 8), {}, ValueError, r"in \[0, 1\], .* before the normalisation"),
+        (torch.full((2, 3, 8, 8), 1.002), {}, ValueError, r"not in \[1.002, 1.002\]"),
         (torch.full((2, 3, 8, 8), torch.nan), {}, ValueError, r"must lie in \[0, 1\]"),
     ],
 )

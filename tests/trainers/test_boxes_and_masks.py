@@ -114,7 +114,9 @@ def test_boxes_that_leave_the_image_become_empty():
         assert (sides[0] == 0).all() == (np.asarray(found).max() == 0)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int16, torch.int64, torch.float32, torch.bfloat16]
+)
 def test_masks_of_any_type(dtype):
     shape = (2, 5, *SIZE)
     values = torch.from_numpy(np.random.default_rng(0).integers(0, 120, shape)).to(dtype)
@@ -142,6 +144,33 @@ def test_what_cannot_be_moved_is_refused():
     rotated = boxes_of(box, BoundingBoxFormat.XYXYR, SIZE)
     with pytest.raises(ValueError, match="boxes are XYXY, XYWH or CXCYWH, not XYXYR"):
         PolicyTransform(SCHEDULE, 1)(Pillow.fromarray(image), rotated)
+
+
+@pytest.mark.parametrize(
+    "transform", [PolicyTransform(SCHEDULE, 1), BoxPolicyTransform(SCHEDULE, 1)]
+)
+def test_boxes_of_an_image_of_another_size_are_refused(transform):
+    image, box = square()
+    boxes = boxes_of(box, BoundingBoxFormat.XYXY, (80, 100))
+    with pytest.raises(ValueError, match=r"for an image of \(80, 100\) .* with one of \(40, 50\)"):
+        transform(image, boxes, [1])
+
+
+def test_masks_of_another_size_are_refused():
+    image, _ = square()
+    mask = torch.ones(1, 20, 25).as_subclass(Mask)
+    with pytest.raises(ValueError, match=r"Mask for an image of \(20, 25\) .* one of \(40, 50\)"):
+        PolicyTransform(SCHEDULE, 1)(image, mask)
+    kept = torch.ones(0, 20, 25).as_subclass(Mask)  # of an image without objects
+    assert PolicyTransform(SCHEDULE, 1)(image, kept)[1].shape == (0, 20, 25)
+
+
+def test_a_policy_for_boxes_needs_them():
+    image, box = square()
+    transform = PolicyTransform(BOXES, 1)
+    transform(image, boxes_of(box, BoundingBoxFormat.XYXY, SIZE))
+    with pytest.raises(ValueError, match="needs boxes, tv_tensors.BoundingBoxes .* or use BoxPol"):
+        transform(image)
 
 
 # --- BoxPolicyTransform ---------------------------------------------------------------------------
