@@ -8,15 +8,23 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import random
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 Key = tuple[int, np.ndarray]  # an epoch, and the samples of a batch
+
+
+class _Failed(NamedTuple):
+    """A ValueError in a worker, for the main process to raise."""
+
+    message: str
+    trace: str
 
 
 class _Batched:
@@ -26,12 +34,20 @@ class _Batched:
         self.read, self.make = read, make
 
     def __getitem__(self, key: Key) -> Any:
+        try:
+            return self.make_batch(key)
+        except ValueError as error:
+            if type(error) is not ValueError:  # another class may not be built from its message
+                raise
+            return _Failed(str(error), traceback.format_exc())
+
+    def make_batch(self, key: Key) -> Any:
         epoch, samples = key
         return self.make(epoch, samples, [self.read(int(sample), epoch) for sample in samples])
 
     def read_here(self, key: Key) -> Any:
         with kept_generators():
-            return self[key]
+            return self.make_batch(key)
 
 
 def forks() -> bool:
@@ -59,12 +75,20 @@ def in_workers(
         generator=torch.Generator(),  # not this process's own: its state must not change
     )
     try:
-        return iter(loader)
+        return _raised(iter(loader))
     except (AttributeError, TypeError, pickle.PicklingError) as error:  # unless they are forked
         raise ValueError(
             f"a worker process cannot be given the data set ({error}): workers=0 reads it in this "
             "process"
         ) from None
+
+
+def _raised(batches: Iterator[Any]) -> Iterator[Any]:
+    """Raise the errors of workers as they were; a DataLoader adds a traceback to the message."""
+    for batch in batches:
+        if isinstance(batch, _Failed):
+            raise ValueError(batch.message) from RuntimeError(batch.trace)
+        yield batch
 
 
 def _untouched(batch: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,39 @@ def test_an_error_in_a_worker_says_what_went_wrong():
         open_examples(Broken()).in_memory(1)
 
 
-@pytest.mark.parametrize("data", [[], [3], [(1, 2, 3)]])
-def test_items_must_be_pairs(data):
-    with pytest.raises(ValueError, match="no examples|must be .image, target."):
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [([], "no examples"), ([3], "a mapping, not int"), ([(1, 2, 3)], "a mapping, not 3 values")],
+)
+def test_items_must_be_pairs(data, sentence):
+    with pytest.raises(ValueError, match=sentence):
         open_examples(data).look([0])
+
+
+def test_a_list_of_two_is_a_pair_of_arrays_or_two_examples():
+    images, labels = arrays(TRAIN)
+    assert len(open_examples([images, labels])) == len(images)
+    assert len(open_examples([(images[0], 3), (images[1], 4)])) == 2
+    assert len(open_examples([{"image": image, "label": 3} for image in images[:2]])) == 2
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        [None, None],
+        [torch.zeros(2, 4), torch.zeros(3, 4)],
+        [[1], [1, 2]],
+        [{"a": 1}, {"b": 1}],
+        [Image.new("L", (2, 2))] * 2,
+    ],
+)
+def test_targets_that_do_not_collate(targets):
+    with pytest.raises(ValueError, match="do not collate to a batch .* padded"):
+        collate(targets)
+
+
+def test_images_of_another_size_are_refused_where_there_is_one():
+    examples = replace(open_examples(Digits(TRAIN)), size=(16, 16))
+    assert examples.look([3])[0][0].shape == (16, 16, 3)
+    with pytest.raises(ValueError, match=r"image 3 of Digits has \(16, 16\) pixels, others \(8, 8"):
+        replace(examples, size=(8, 8)).look([3])
