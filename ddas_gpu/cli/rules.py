@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,21 +112,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def as_keywords(message: str, kinds: dict[str, Any]) -> str:
-    """Return a message with settings under their names in Python.
+def as_keywords(message: str, names: Container[str]) -> str:
+    """Return a message with settings under their names in Python; other flags stay as they are.
 
-    kinds: the settings and their types; other flags stay as they are.
-
-    >>> kinds = {"batch_size": int, "lr_ops": float, "resume": bool}
-    >>> as_keywords("--batch-size 16 is too large: try a smaller --lr-ops, or --resume", kinds)
-    'batch_size=16 is too large: try a smaller lr_ops, or resume=True'
+    >>> names = {"batch_size", "lr_ops"}
+    >>> as_keywords("--batch-size 16 is too large, or try a smaller --lr-ops than --root", names)
+    'batch_size=16 is too large, or try a smaller lr_ops than --root'
     """
 
     def keyword(found: re.Match[str]) -> str:
         name, value = found[1].replace("-", "_"), found[2]
-        if name not in kinds:
-            return found[0]
-        return name + ("=" if value else "=True" if kinds[name] is bool else "")
+        return found[0] if name not in names else f"{name}=" if value else name
 
     return re.sub(r"--([a-z]+(?:-[a-z]+)*)( (?=-?\d|[('\[]|True|False|None))?", keyword, message)
 

@@ -51,14 +51,14 @@ def warnings_as_sentences(program: str) -> Iterator[None]:
 
 
 @contextmanager
-def errors_with_keywords(kind: type[Settings]) -> Iterator[None]:
+def errors_with_keywords(settings: type[Settings]) -> Iterator[None]:
     """Name settings in errors as keywords, for callers from Python: lr_ops, not --lr-ops."""
     try:
         yield
     except Exception as error:
-        kinds = kind.kinds()
+        names = settings.kinds()
         error.args = tuple(
-            as_keywords(part, kinds) if isinstance(part, str) else part for part in error.args
+            as_keywords(part, names) if isinstance(part, str) else part for part in error.args
         )
         raise
 

@@ -185,7 +185,8 @@ def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
 def _channels(name: str, values: Any) -> tuple[float, ...]:
     array = np.asarray(values, np.float64)
     if array.shape != (3,) or not np.isfinite(array).all() or (name == "std" and array.min() <= 0):
-        raise ValueError(f"{name} has a number for each of 3 channels, in levels, not {values!r}")
+        kind = "a number above 0" if name == "std" else "a number"
+        raise ValueError(f"{name} has {kind} for each of 3 channels, in levels, not {values!r}")
     return tuple(array.tolist())
 
 
@@ -213,7 +214,7 @@ def require_levels(mean: Any, std: Any) -> None:
     """
     for name, values, in_fractions in (
         ("mean", mean, lambda array: array.max() <= 1 and array.max() > 0),
-        ("std", std, lambda array: array.max() < 1),
+        ("std", std, lambda array: array.max() < 1 and array.min() > 0),
     ):
         if values is None:
             continue

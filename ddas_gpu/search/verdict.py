@@ -63,7 +63,8 @@ def judge(space: SearchSpace, trials: Sequence[Trials], apply: Sequence[Apply]) 
     """
     steps = sum(part.steps for part in trials)
     if min(part.steps for part in trials) < 2 * BLOCKS:
-        few = f"{steps} steps are too few to tell the {len(space)} candidates apart."
+        done = "1 step is" if steps == 1 else f"{steps} steps are"
+        few = f"{done} too few to tell the {len(space)} candidates apart."
         return {"sentence": few, "steps": steps, "told": False}
     levels = levels_of(space)
     means = op_means(len(space), levels)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddas_gpu.cli.parsing import RENAMED, with_new_names
-from ddas_gpu.cli.rules import RULES, flag
+from ddas_gpu.cli.rules import RULES, as_keywords, flag
 from ddas_gpu.data.catalog import CATALOG
 from ddas_gpu.search import settings as search
 from ddas_gpu.search.__main__ import parse as parse_search
@@ -91,6 +91,61 @@ def test_json_and_back(command):
     assert type(settings).from_json(settings.to_json()) == settings
     with pytest.raises(ValueError, match="unknown setting 'no_such'"):
         settings.replace(no_such=1)
+
+
+# A wrong value for each kind of type, and what was expected.
+WRONG = {
+    "epochs": (2.5, "a whole number, not 2.5"),
+    "batch_size": ("8", "a whole number, not '8'"),
+    "seed": (None, "a whole number, not None"),
+    "workers": ("two", "a whole number, not 'two'"),
+    "lr": ("0.1", "a finite number, not '0.1'"),
+    "momentum": (math.inf, "a finite number, not inf"),
+    "deterministic": ("no", "true or false, not 'no'"),
+    "lr_steps": (4, "[a whole number, …], not 4"),
+    "device": ("gpu0", "one of auto, cpu, cuda, not 'gpu0'"),
+    "amp": (True, "one of auto, on, bf16, fp16, off, not True"),
+    "crop": ("foo", "one of pad, resized, auto, not 'foo'"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_value_of_another_type_or_choice_is_refused(command, name):
+    value, expected = WRONG[name]
+    with pytest.raises(ValueError) as refused:
+        COMMANDS[command]("digits").replace(**{name: value}).check()
+    assert str(refused.value) == f"{flag(name)} must be {expected}"
+
+
+def test_lists_are_taken_as_tuples():
+    listed = search.preset("digits").replace(levels=[4, 8], adam_betas=[0.5, 0.9])
+    listed.check()
+    assert listed == search.preset("digits").replace(levels=(4, 8), adam_betas=(0.5, 0.9))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_threads_that_read_files_are_at_least_one(command):
+    with pytest.raises(ValueError, match="--workers must be above 0, not 0"):
+        COMMANDS[command]("imagenet").replace(workers=0).check()
+    search.preset("custom").replace(workers=0, levels=()).check()  # in the search's own process
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("--levels (4, 8), not ()", "levels=(4, 8), not ()"),
+        (
+            "--batch-size 16 on 2 ranks, --train-images 3",
+            "batch_size=16 on 2 ranks, train_images=3",
+        ),
+        ("try a smaller --lr than 0.05, or --amp off", "try a smaller lr than 0.05, or amp off"),
+        ("--deterministic False, --resume", "deterministic=False, resume"),
+        ("torchrun --max-restarts, a -- b and --", "torchrun --max-restarts, a -- b and --"),
+    ],
+)
+def test_settings_in_messages_as_keywords(message, expected):
+    assert as_keywords(message, search.SearchSettings.kinds()) == expected
 
 
 OLD = {

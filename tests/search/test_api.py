@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,23 @@ def test_provenance_is_true():
     other = search(model, train=Digits(slice(100, 132))).policy.settings
     first, second = settings["fingerprints"], other["fingerprints"]
     assert first[0] != second[0] and first[1] == second[1]
+
+
+@pytest.mark.parametrize("model", [lambda: network(), partial(network, 10)])
+def test_the_network_that_a_function_builds_is_named(model):
+    assert search(model, epochs=1).policy.settings["model"] == f"{network.__module__}.Net"
+
+
+def test_the_function_inside_a_partial_loss_is_named():
+    settings = search(loss=partial(F.cross_entropy, label_smoothing=0.1), epochs=1).policy.settings
+    assert settings["loss"] == "partial(cross_entropy)"
+
+
+def test_the_normalisation_is_recorded():
+    images = arrays(TRAIN)[0]
+    settings = search(std=(80, 90, 100), epochs=1).policy.settings
+    np.testing.assert_allclose(settings["mean"], images.mean((0, 1, 2)), rtol=1e-5)
+    assert settings["std"] == [80, 90, 100]
 
 
 @pytest.mark.parametrize("wrap", [torch.compile, torch.nn.DataParallel])
@@ -157,6 +175,15 @@ def test_random_data_sets_are_repeatable_however_many_workers_read():
     assert found[0].p_o.tobytes() != search(decode="each").policy.p_o.tobytes()
 
 
+def test_reading_in_this_process_gives_the_same_policy():
+    found = [
+        search(train=Digits(TRAIN, noisy), decode=decode, workers=workers).policy
+        for decode in ("once", "each")
+        for workers in (0, 1)
+    ]
+    assert found[0] == found[1] and np.array_equal(found[2].p_o, found[3].p_o)
+
+
 @pytest.mark.parametrize("decode", ["once", "each"])
 def test_images_of_different_sizes_are_cropped(decode):
     def stretched(image: np.ndarray, label: int) -> tuple[Image.Image, int]:
@@ -201,6 +228,26 @@ def test_a_hugging_face_data_set():
     assert np.array_equal(found.p_o, expected.p_o)
     with pytest.raises(ValueError, match="no column 'image'; it has: img, y"):
         search(train=data)
+
+
+def test_paths_of_image_files_with_labels(tmp_path):
+    images, labels = arrays(TRAIN)
+    files = [tmp_path / f"{index}.png" for index in range(len(images))]
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image).save(file)
+    found = search(train=(list(map(str, files)), labels)).policy
+    assert np.array_equal(found.p_o, search().policy.p_o)
+
+
+def test_data_sets_that_name_other_classes_are_refused(tmp_path):
+    root = commands.write_classes(tmp_path / "images", count=2)
+    other = commands.write_classes(tmp_path / "other", "bc", count=2)
+    with pytest.raises(ValueError, match="must have the same classes .* has a, c"):
+        search(network(2), root, other)
+    ordered = Digits(TRAIN), Digits(VALIDATION)
+    ordered[0].classes, ordered[1].classes = list("0123456789"), list("9876543210")
+    with pytest.raises(ValueError, match="must have the same classes .* in another order"):
+        search(None, *ordered)
 
 
 # --- losses ---------------------------------------------------------------------------------------
@@ -264,6 +311,14 @@ def test_a_head_that_the_loss_ignores():
     search(TwoHeads(), loss=lambda outputs, labels: F.cross_entropy(outputs[0], labels))
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_learns_where_the_caller_does_not(mode):
+    with mode():
+        found = search().policy
+        assert not torch.is_grad_enabled()
+    assert found == search().policy
+
+
 # --- stopping and going on ------------------------------------------------------------------------
 
 
@@ -304,6 +359,8 @@ def cut(tmp_path, monkeypatch) -> Path:
         ({"model": torch.nn.Flatten()}, "model own_data.Net, not torch"),
         ({"loss": F.nll_loss}, "another loss: cross_entropy, not nll_loss"),
         ({"train": Digits(slice(100, 132))}, "other images"),
+        ({"mean": (0, 0, 0)}, "another mean: .*, not .0.0, 0.0, 0.0."),
+        ({"std": (1, 1, 1)}, "another std"),
         ({"train": Digits(slice(0, 40))}, "train_images=32, not 40"),
         ({"space": SearchSpace.of(["Invert", "FlipUD"])}, "another space"),
         ({"epochs": 3}, "epochs=2, not 3"),
@@ -315,7 +372,7 @@ def test_a_resumed_search_refuses_another_model_or_other_data(cut, changes, sent
 
 
 def test_a_folder_is_not_overwritten(cut):
-    with pytest.raises(ValueError, match="already holds a run"):
+    with pytest.raises(ValueError, match="already holds a run: add resume to go on .* another out"):
         search(out=cut)
 
 
@@ -352,6 +409,10 @@ def test_a_killed_process_resumes(tmp_path):
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 
+def without_gradient(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs.detach(), labels)
+
+
 # --- mistakes -------------------------------------------------------------------------------------
 
 
@@ -362,9 +423,33 @@ def test_a_killed_process_resumes(tmp_path):
         ({"lr_op": 3}, TypeError, "the nearest is 'lr_ops'"),
         ({"root": "x"}, TypeError, "its arguments say it"),
         ({"epochs": 0}, ValueError, "^epochs must be above 0"),
-        ({"anchor_scale": 2.0}, ValueError, "^anchor_scale is for detection, not for your own data"),
+        (
+            {"anchor_scale": 2.0},
+            ValueError,
+            "^anchor_scale is for detection, not for your own data",
+        ),
         ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: digits, sanity"),
         ({"space": "coco"}, ValueError, "needs boxes"),
+        ({"space": None}, TypeError, "name of a preset or a SearchSpace, not NoneType"),
+        ({"compare_with": "foo"}, ValueError, "^compare_with must be one of clean, policies"),
+        ({"sanity_check": "foo"}, ValueError, "^sanity_check must be one of rotate90"),
+        ({"seed": None}, ValueError, "^seed must be a whole number, not None"),
+        ({"val_images": "all"}, ValueError, "^val_images must be a whole number"),
+        ({"batch_size": 33}, ValueError, "^batch_size=33 is larger .*, train_images=32"),
+        ({"policies": 1}, ValueError, "^compare_with policies needs policies=2 or more"),
+        ({"lr": 1e30}, ArithmeticError, "try a smaller lr than"),
+        ({"device": "gpu0"}, ValueError, "^device must be one of auto, cpu, cuda, not 'gpu0'"),
+        ({"device": torch.device("meta")}, ValueError, "cpu, cuda, not 'meta'"),
+        ({"device": None}, ValueError, "cpu, cuda, not None"),
+        ({"loss": None}, TypeError, "loss is a function .*, not NoneType"),
+        ({"loss": torch.nn.CrossEntropyLoss}, TypeError, r"not a class: CrossEntropyLoss\(\)"),
+        ({"loss": without_gradient}, ValueError, "loss of without_gradient has no gradient"),
+        ({"task": "x"}, TypeError, "task is a SearchTask, not str"),
+        ({"model": network().double()}, ValueError, "Net has weights of float64"),
+        ({"model": lambda: torch.nn.LazyLinear(10)}, ValueError, "lazy layers"),
+        ({"model": lambda: torch.jit.script(network())}, ValueError, "is a scripted network"),
+        ({"std": (0, 0, 0)}, ValueError, "std has a number above 0 for each of 3 channels"),
+        ({"train": {"train": 1}}, TypeError, r"several data sets: .* data\['train'\]"),
         ({"model": 3}, TypeError, "nn.Module or a function"),
         ({"model": lambda: 3}, TypeError, "the function returned int"),
         ({"model": network().requires_grad_(False)}, ValueError, "no parameter that requires"),
@@ -382,3 +467,8 @@ def test_a_killed_process_resumes(tmp_path):
 def test_mistakes_are_named(wrong, error, sentence):
     with pytest.raises(error, match=sentence):
         search(**wrong)
+
+
+def test_numbers_of_numpy_and_devices_of_torch_are_taken():
+    given = {"epochs": np.int64(2), "lr": np.float64(0.05), "device": torch.device("cpu")}
+    assert search(**given).policy == search(device="cpu").policy

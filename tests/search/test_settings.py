@@ -46,6 +46,13 @@ def test_a_scale_means_fewer_images_and_a_smaller_network():
     assert settings.training.epochs == preset("cifar10").training.epochs
 
 
+def test_policies_are_compared_with_others_only_where_there_are_some():
+    settings = preset("digits").replace(policies=1)
+    with pytest.raises(ValueError, match="--compare-with policies needs --policies 2 or more"):
+        settings.check()
+    settings.replace(compare_with="clean").check()
+
+
 @pytest.mark.parametrize("scale", [0, -1, 1.5, float("nan")])
 def test_a_scale_that_cannot_be(scale):
     with pytest.raises(ValueError, match="--scale is a share above 0 and up to 1"):

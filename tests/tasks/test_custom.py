@@ -93,10 +93,51 @@ class Spatial(Soft):
     spatial = True
 
 
-@pytest.mark.parametrize("moved", [{"flip": True}, {"padding": 2}, {"crop": "resized"}])
+MOVED = [{"flip": True}, {"padding": 2}, {"crop": "resized"}]
+MOVED += [{"image_size": 8}, {"sanity_check": "rotate90"}]
+
+
+@pytest.mark.parametrize("moved", MOVED)
 def test_targets_with_places_refuse_a_transform_that_does_not_know_them(moved):
     with pytest.raises(ValueError, match="targets of Spatial have places"):
         search_policy(network(), Digits(TRAIN), Digits(VALIDATION), task=Spatial(), **TINY, **moved)
+
+
+class Larger(Digits):
+    """Digits, one of which has twice the pixels; it is not one of those that are looked at."""
+
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return (image.repeat(2, 0).repeat(2, 1) if index == 1 else image), label
+
+
+@pytest.mark.parametrize("decode", ["once", "each"])
+@pytest.mark.parametrize("kinds", [(Larger, Digits), (Digits, Larger)])
+def test_targets_with_places_refuse_an_image_of_another_size(kinds, decode):
+    sets = [kind(part) for kind, part in zip(kinds, (TRAIN, VALIDATION), strict=True)]
+    sentence = r"^image 1 of Larger has \(32, 32\) pixels, others \(16, 16\): targets with places"
+    with pytest.raises(ValueError, match=sentence):
+        search_policy(network(), *sets, task=Spatial(), **TINY, decode=decode, warmup_epochs=0)
+
+
+def test_images_with_targets_in_places_keep_their_size():
+    def wide(image, label):
+        return np.concatenate([image, image[:, :4]], 1), label
+
+    sets = Digits(TRAIN, wide), Digits(VALIDATION, wide)
+    settings = search_policy(network(), *sets, task=Spatial(), **TINY).policy.settings
+    assert (settings["image_size"], settings["crop"]) == (16, "pad")
+
+
+@pytest.mark.parametrize(
+    "maps", [torch.zeros(2, 4, 4), torch.zeros(2, 4, 4).long(), torch.zeros(2, 4, 4, 3).byte()]
+)
+def test_other_maps_are_refused(maps):
+    tried = Trial(np.array([[0, 0]]), MOVES, 0, np.arange(2))
+    with pytest.raises(
+        ValueError, match=r"maps must be uint8 \(B, H, W\), not torch\..* \(2, 4, 4"
+    ):
+        tried.maps(maps)
 
 
 BOXES = SearchSpace.of(("TranslateX_BBox", "Rotate_BBox", "Invert"), levels=(10,), depth=2)
