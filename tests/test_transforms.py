@@ -148,7 +148,7 @@ def test_a_schedule_may_be_a_file(tmp_path):
     [
         ("cat.jpg", TypeError, "an image is a PIL image, .* not str"),
         (np.zeros((4, 4, 3), np.float32), ValueError, "uint8 .*not float32 .*the normalisation"),
-        (np.zeros((4, 4), np.uint8), ValueError, r"\(4, 4\).* repeat the channel of a grey image"),
+        (np.zeros((4, 4), np.uint8), ValueError, r"\(4, 4\).* repeat that of a grey image"),
         (
             np.zeros((3, 4, 4), np.uint8),
             ValueError,

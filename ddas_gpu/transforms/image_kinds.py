@@ -59,10 +59,12 @@ def to_pixels(image: Any) -> Any:
         kind, shape = ("an array", "(H, W, 3)")
         if isinstance(image, torch.Tensor):
             kind, shape = ("a tensor", "(3, H, W)")
+        advice = "put the policy before the normalisation"
+        if str(image.dtype).endswith("uint8"):
+            advice = "move its channels, or repeat that of a grey image three times"
         raise ValueError(
             f"{kind} must be uint8 of the shape {shape}, not {image.dtype} of "
-            f"{tuple(image.shape)}; put the policy before the normalisation, and repeat the "
-            "channel of a grey image three times"
+            f"{tuple(image.shape)}: {advice}"
         )
     if isinstance(image, np.ndarray):
         return np.ascontiguousarray(image)
