@@ -60,7 +60,7 @@ def policy(
         whole("steps_per_epoch", steps_per_epoch, 1)
     check_shards(shard_id, num_shards)
     node = SizedNode(EpochPolicy(schedule, epochs, seed))
-    check_space(node.policy.schedule.space, False, "schedule", "so use detection_pipeline")
+    check_space(node.policy.schedule.space, False, "schedule", "which detection_pipeline reads")
     source = PolicySource(node, pipeline, start_epoch, steps_per_epoch, (shard_id, num_shards))
     drawn = fn.external_source(source=source, batch=True, batch_info=True)
     on_gpu = images.device == "gpu"

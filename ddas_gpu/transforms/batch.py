@@ -60,7 +60,7 @@ class BatchPolicy(EpochPolicy):
         if layout not in (None, *LAYOUTS):
             raise ValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
         super().__init__(schedule, epochs, seed)
-        check_space(self.schedule.space, False, "schedule", "so use BoxPolicyTransform")
+        check_space(self.schedule.space, False, "schedule", "which BoxPolicyTransform takes")
         self.layout = layout
         self._seen = 0  # images of this epoch on this rank
         self._resumed = False

@@ -14,7 +14,7 @@ from ddas_gpu.transforms import image_kinds as kinds
 from ddas_gpu.transforms.drawing import plan_for
 from ddas_gpu.transforms.epochs import SamplePolicy
 
-NEEDS_BOXES = "tv_tensors.BoundingBoxes beside the image, or use BoxPolicyTransform"
+NEEDS_BOXES = "as tv_tensors.BoundingBoxes beside the image, or use BoxPolicyTransform"
 
 
 class PolicyTransform(SamplePolicy):

@@ -165,7 +165,7 @@ def test_floats_may_be_out_of_range_by_rounding(dtype):
 def test_a_policy_for_boxes_is_refused():
     boxes = SearchSpace.preset("coco")
     rows = np.full((1, len(boxes)), 1 / len(boxes))
-    with pytest.raises(ValueError, match="BBox_Cutout needs boxes, so use BoxPolicyTransform"):
+    with pytest.raises(ValueError, match="BBox_Cutout needs boxes, which BoxPolicyTransform takes"):
         BatchPolicy(PolicySchedule(boxes, [1.0], rows), 1)
 
 

@@ -169,7 +169,9 @@ def test_a_policy_for_boxes_needs_them():
     image, box = square()
     transform = PolicyTransform(BOXES, 1)
     transform(image, boxes_of(box, BoundingBoxFormat.XYXY, SIZE))
-    with pytest.raises(ValueError, match="needs boxes, tv_tensors.BoundingBoxes .* or use BoxPol"):
+    with pytest.raises(
+        ValueError, match="needs boxes, as tv_tensors.BoundingBoxes .* or use BoxPol"
+    ):
         transform(image)
 
 

@@ -17,6 +17,7 @@ SPACE = SearchSpace.preset("cifar")
 SCHEDULE = PolicySchedule(
     SPACE, [0.3, 0.6, 1.0], np.random.default_rng(5).dirichlet(np.ones(len(SPACE)), 3)
 )
+BOXES = SearchSpace.preset("coco")
 # Inverts in the second epoch only.
 INVERT = PolicySchedule(
     SearchSpace.of(["Identity", "Invert"], depth=1), [0.0, 1.0, 0.0], [[0.0, 1.0]] * 3
@@ -157,5 +158,11 @@ def test_wrong_calls(arrays):
     pipeline = in_memory(arrays[0], SCHEDULE, epochs=3, batch_size=22)
     with pytest.raises(ValueError, match="the pipeline has 0 readers: say how many batches"):
         batches(pipeline, 1)
+    rows = np.full((1, len(BOXES)), 1 / len(BOXES))
+    with pytest.raises(ValueError, match="needs boxes, which detection_pipeline reads"):
+        in_memory(arrays[0], PolicySchedule(BOXES, [1.0], rows), epochs=3, batch_size=22)
+    for name in ("start_epoch", "steps_per_epoch", "epochs", "seed"):
+        with pytest.raises(ValueError, match=f"{name} is a whole number, . or more, not 1.5"):
+            in_memory(arrays[0], SCHEDULE, batch_size=22, **{"epochs": 3} | {name: 1.5})
     with pytest.raises(ValueError, match="shard_id and num_shards go together"):
         in_memory(arrays[0], SCHEDULE, epochs=3, shard_id=1, batch_size=22)
