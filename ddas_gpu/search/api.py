@@ -73,15 +73,17 @@ def search_policy(
 
     model: an nn.Module, or a function without arguments that builds one. A module is copied: its
         weights are where the search starts, and stay as they are.
-    train, validation: a torch Dataset of (image, target), a pair of arrays (images, targets), a
-        folder with one folder of images per class, or a Hugging Face data set with `columns`. An
-        image is a PIL image, a uint8 array (H, W, 3) or a uint8 tensor (3, H, W).
+    train, validation: a torch Dataset of (image, target), a pair (images, targets) of arrays or
+        (paths, targets) of image files, a folder with one folder of images per class, or a Hugging
+        Face data set with `columns`. An image is a PIL image, a uint8 array (H, W, 3) or a uint8
+        tensor (3, H, W).
     loss: loss(outputs, targets) of model(images), float32 (B, 3, H, W), normalised with `mean` and
         `std` (of the training images, unless given) in levels of 0 … 255. Targets are collated as
         by a DataLoader.
     space: a preset such as "cifar", "svhn" or "imagenet", for images of any size; or a SearchSpace.
     out: the run's folder, with checkpoints and a report; without it nothing is written.
     resume: continue the run in `out`, if there is one, to the same bytes.
+    device: "auto", a GPU if there is one; "cpu" or "cuda".
     task: a `SearchTask`, instead of `loss`, for targets that move with the pixels.
     settings: any other flag of `python -m ddas_gpu.search` under its name, such as policies=2. By
         default all images are used, at their own size, without a crop or a flip; images of
@@ -107,7 +109,7 @@ def search_policy(
         refuse_changes(before, chosen)
     candidates = make_space(chosen, space)
     if task is None:
-        check_space(candidates, has_boxes=False, where="space")
+        check_space(candidates, has_boxes=False, where="space", advice="which only a task= moves")
     return run(chosen, candidates, own, quiet)
 
 

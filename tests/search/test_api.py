@@ -429,7 +429,7 @@ def without_gradient(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
             "^anchor_scale is for detection, not for your own data",
         ),
         ({"space": "cifr"}, ValueError, "unknown space 'cifr'; there are: digits, sanity"),
-        ({"space": "coco"}, ValueError, "needs boxes"),
+        ({"space": "coco"}, ValueError, "needs boxes, which only a task= moves"),
         ({"space": None}, TypeError, "name of a preset or a SearchSpace, not NoneType"),
         ({"compare_with": "foo"}, ValueError, "^compare_with must be one of clean, policies"),
         ({"sanity_check": "foo"}, ValueError, "^sanity_check must be one of rotate90"),
