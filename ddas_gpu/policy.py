@@ -221,7 +221,7 @@ class PolicySchedule:
         if not path.exists():
             raise FileNotFoundError(f"there is no policy.json and no folder of a run {path}")
         if path.is_dir():
-            path = _in_run_folder(path)
+            path = in_run_folder(path)
         content = read_json(path)
         try:
             return cls.from_json(content)
@@ -253,18 +253,21 @@ def _check_verdict(verdict: dict[str, Any], space: SearchSpace) -> None:
         raise ValueError(f"the verdict is not on the {len(space)} candidates of the space")
 
 
-def _in_run_folder(folder: Path) -> Path:
+def in_run_folder(folder: Path) -> Path:
     """Return the policy.json of a run, or raise a ValueError that says why there is none."""
     if (folder / "policy.json").is_file():
         return folder / "policy.json"
     try:
-        command = json.loads((folder / "config.json").read_bytes())["command"]
+        config = json.loads((folder / "config.json").read_bytes())
+        command, settings = config["command"], config.get("settings", {})
     except (OSError, ValueError, TypeError, KeyError):
         raise ValueError(f"{folder} holds no policy.json and is not the folder of a run") from None
     if command == "search":
+        by_command = f"ddas search --resume --out {folder}"
+        by_call = f"search_policy(…, out={str(folder)!r}, resume=True)"
         raise ValueError(
             f"the search in {folder} is not finished and has no policy.json yet: "
-            f"resume it with ddas search --resume --out {folder}"
+            f"resume it with {by_call if settings.get('data') == 'custom' else by_command}"
         )
     raise ValueError(f"the {command} in {folder} has no policy.json: it was made without a policy")
 

@@ -13,6 +13,7 @@ import tyro
 
 from ddas_gpu.cli.rules import flag
 from ddas_gpu.cli.settings import Own
+from ddas_gpu.data.catalog import CUSTOM
 from ddas_gpu.distributed import torchrun
 
 # Flags of ddas_gpu 0.1, which keep working for one version.
@@ -72,10 +73,12 @@ def parse(
                 config=(tyro.conf.OmitArgPrefixes,),
             )
 
+    require_data_of_commands(first.data, "--data custom")
     if first.resume or restarted(first.out):
         if first.out is None:
             raise ValueError("--resume needs --out, the folder of the run to go on with")
         before = of_run(first.out)
+        require_data_of_commands(before.to_json()["data"], f"the run in {first.out}")
         settings = flags(before.replace(out=first.out, resume=True))
         refuse_changes(before, settings)
         require_model(first.out, before.to_json()["model"], first_look(argv, model=str).model)
@@ -113,6 +116,16 @@ def refuse_changes(before: Own, after: Own) -> None:
                 f"the run in {new['out']} was started with {flag(name)} {old[name]}, not "
                 f"{new[name]}: a resumed run keeps its settings"
             )
+
+
+def require_data_of_commands(data: str, what: str) -> None:
+    """Raise a ValueError for data that a call of `search_policy` was given, as Python objects."""
+    if data == CUSTOM.name:
+        raise ValueError(
+            f"{what} belongs to ddas_gpu.search_policy, which has its images from Python: resume "
+            "with search_policy(…, out=…, resume=True), and train with PolicyTransform, "
+            "BatchPolicy or loader"
+        )
 
 
 def require_model(folder: Path, model: str, given: str | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddas_gpu.cli.parsing import refuse_changes
+from ddas_gpu.cli.parsing import refuse_changes, require_data_of_commands
 from ddas_gpu.cli.running import Ended, StoppedAtOnce, carry_out, settings_of_run
 from ddas_gpu.cli.shell import prepare
 from ddas_gpu.compare.contenders import Contender
@@ -90,6 +90,7 @@ def make_settings(
     settings: dict[str, Any],
 ) -> CompareSettings:
     """Return checked settings, those of the comparison in `out` if there is one."""
+    require_data_of_commands(data, 'data="custom"')
     fresh = compare_preset(data, settings.get("model"), settings.get("scale", 1.0)).to_json()
     own = {"policies": policies or PEERS, "seeds": seeds, "out": out}
     values = fresh | settings | own | {"policy": "none" if policy is None else policy}

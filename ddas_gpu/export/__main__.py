@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,9 +47,10 @@ def export(options: Export) -> Path:
     """Write the file and return its path."""
     from ddas_gpu.export.standalone import exported, recorded_versions
     from ddas_gpu.files import write_atomically
-    from ddas_gpu.policy import PolicySchedule
+    from ddas_gpu.policy import PolicySchedule, in_run_folder
 
-    policy = find_policy(options.policy)
+    given = options.policy
+    policy = in_run_folder(given) if given.is_dir() else given
     schedule = PolicySchedule.load(policy)
     if options.image_size is not None:
         schedule = schedule.scaled(options.image_size)
@@ -60,19 +60,6 @@ def export(options: Export) -> Path:
         raise ValueError(f"{out} is the policy itself: name another file for --out")
     write_atomically(out, text.encode())
     return out
-
-
-def find_policy(path: Path) -> Path:
-    """Return the policy file of a run folder, or the file that was given."""
-    if not path.is_dir():
-        return path
-    if (path / "policy.json").is_file():
-        return path / "policy.json"
-    config = path / "config.json"
-    if config.is_file() and b'"command": "search"' in config.read_bytes():
-        again = f"python -m ddas_gpu.search --resume --out {shlex.quote(str(path))}"
-        raise ValueError(f"the search in {path} is not finished, resume it: {again}")
-    raise ValueError(f"{path} has no policy.json: give the folder of a search")
 
 
 if __name__ == "__main__":

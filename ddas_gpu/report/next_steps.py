@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from ddas_gpu.data.catalog import CUSTOM
 from ddas_gpu.ops.table import BOX_OPS
 from ddas_gpu.report.html import Html, el
 from ddas_gpu.report.parts import section
 from ddas_gpu.report.run import Run
 
-# {policy} is the path of the policy as a Python string.
+# {policy} is the path of the policy as a Python string, {folder} that of the run.
 LOADER = """\
 import ddas_gpu
 
@@ -46,6 +47,67 @@ for epoch in range(12):
     for batch in batches:  # images with their boxes and labels
         ...
 """
+BOXES = """\
+import ddas_gpu
+
+policy = ddas_gpu.BoxPolicyTransform({policy}, epochs=90)
+for epoch in range(90):
+    policy.set_epoch(epoch)
+    for image, boxes, labels in examples:  # boxes: (n, 4), x0 y0 x1 y1 in pixels
+        image, boxes, labels = policy(image, boxes, labels)
+"""
+# Where the data are Python objects: `search_policy` has them, no command.
+RESUME = """\
+import ddas_gpu
+
+# the same model, images and settings as before
+result = ddas_gpu.search_policy(model, train, validation, out={folder}, resume=True)
+"""
+TRIVIALAUGMENT = """\
+import ddas_gpu
+from ddas_gpu.train.baselines import trivialaugment
+
+searched = ddas_gpu.PolicySchedule.load({policy})
+policy = ddas_gpu.PolicyTransform(trivialaugment(searched.space.scale), epochs=90)
+"""
+UNIFORM = """\
+import ddas_gpu
+from ddas_gpu.train.baselines import levelled
+
+searched = ddas_gpu.PolicySchedule.load({policy})
+policy = ddas_gpu.BoxPolicyTransform(levelled(searched), epochs=90)
+"""
+PEERS = """\
+import ddas_gpu
+from ddas_gpu.train.baselines import levelled, nothing, trivialaugment
+
+searched = ddas_gpu.PolicySchedule.load({policy})
+policies = {{
+    "none": nothing(searched.space),
+    "uniform": levelled(searched),
+    "trivialaugment": trivialaugment(searched.space.scale),
+    "searched": searched,
+}}
+for name, schedule in policies.items():
+    for seed in range(3):
+        policy = ddas_gpu.PolicyTransform(schedule, epochs=90, seed=seed)
+        ...  # train with it; note the score on images that the search has not seen
+"""
+PEERS_WITH_BOXES = """\
+import ddas_gpu
+from ddas_gpu.train.baselines import levelled, nothing
+
+searched = ddas_gpu.PolicySchedule.load({policy})
+policies = {{
+    "none": nothing(searched.space),
+    "uniform": levelled(searched),
+    "searched": searched,
+}}
+for name, schedule in policies.items():
+    for seed in range(3):
+        policy = ddas_gpu.BoxPolicyTransform(schedule, epochs=90, seed=seed)
+        ...  # train with it; note the score on images that the search has not seen
+"""
 WAYS = {
     "Read the images through this package": LOADER,
     "In the transform of a data set of your own": TRANSFORM,
@@ -56,35 +118,62 @@ WAYS = {
 def next_steps(run: Run) -> Html:
     """Return the ways to use the policy, and the commands that test it."""
     if run.unfinished:
-        again = f"ddas search --resume --out {_quoted(run.folder)}"
         return section(
             "What to do next",
             "This search is not finished, and its policy is not written yet. Resume it:",
-            code(again, "Command"),
+            step(run, RESUME, f"ddas search --resume --out {_quoted(run.folder)}"),
         )
-    has_boxes = _has_boxes(run)
-    ways = {"Read the images through this package": DETECTION} if has_boxes else WAYS
-    policy = repr(str(run.folder / "policy.json"))
+    has_boxes, own = _has_boxes(run), is_own_data(run)
+    peers = "with uniform probabilities" + ("" if has_boxes and own else ", with TrivialAugment")
+    told = f"{'the spread over the seeds' if own else 'one page'} says what can be told apart"
     return section(
         "What to do next",
         "Use the policy in a training. Its schedule is stretched to the epochs that you train for.",
         None
         if run.schedule.verdict.get("told", True)
-        else [el("h3", as_uniform(run)), code(instead(run), "Command")],
+        else [
+            el("h3", as_uniform(run)),
+            step(run, UNIFORM if has_boxes else TRIVIALAUGMENT, instead(run)),
+        ],
         [
-            [el("h3", title), code(text.format(policy=policy), f"Python code: {title}")]
-            for title, text in ways.items()
+            [el("h3", title), code(in_python(run, text), f"Python code: {title}")]
+            for title, text in ways(run).items()
         ],
         None if has_boxes else _elsewhere(run),
         el("h3", "Is it better than uniform?"),
         el(
             "p",
-            "Train without a policy, with uniform probabilities, with TrivialAugment and with this "
-            "policy, three seeds each; one page says what can be told apart.",
+            f"Train without a policy, {peers} and with this policy, three seeds each; {told}.",
             class_="lead",
         ),
-        code(comparison(run), "Command"),
+        step(run, PEERS_WITH_BOXES if has_boxes else PEERS, comparison(run)),
     )
+
+
+def step(run: Run, python: str, command: str) -> Html:
+    """Return the code of a step: a command, or Python where no command has the data."""
+    if is_own_data(run):
+        return code(in_python(run, python), "Python code")
+    return code(command, "Command")
+
+
+def in_python(run: Run, text: str) -> str:
+    """Return the code with the paths of a run."""
+    return text.format(policy=repr(str(run.folder / "policy.json")), folder=repr(str(run.folder)))
+
+
+def is_own_data(run: Run) -> bool:
+    """Return whether the images came as Python objects, from `search_policy`."""
+    return run.settings.get("data") == CUSTOM.name
+
+
+def ways(run: Run) -> dict[str, str]:
+    """Return the ways to use the policy in a training, {title: code}."""
+    if not _has_boxes(run):
+        return WAYS
+    if is_own_data(run):
+        return {"In the transform of a data set of your own": BOXES}
+    return {"Read the images through this package": DETECTION}
 
 
 def as_uniform(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from ddas_gpu.cli.parsing import RENAMED, with_new_names
 from ddas_gpu.cli.rules import RULES, as_keywords, flag
+from ddas_gpu.compare.__main__ import parse as parse_compare
 from ddas_gpu.data.catalog import CATALOG
 from ddas_gpu.search import settings as search
 from ddas_gpu.search.__main__ import parse as parse_search
@@ -175,3 +177,17 @@ def test_only_flags_are_renamed():
     argv = ["--out", "batch", "--batch-size", "3", "--policy=--x=y"]
     assert with_new_names(argv) == argv
     assert with_new_names(["--val_batch", "3"]) == ["--val-batch-size", "3"]
+
+
+@pytest.mark.parametrize("parse", [parse_search, parse_train, parse_compare])
+def test_the_data_of_search_policy_are_no_choice_of_a_command(parse):
+    with pytest.raises(ValueError, match="--data custom belongs to ddas_gpu.search_policy"):
+        parse(["--data", "custom"])
+
+
+def test_a_run_of_search_policy_is_resumed_in_python(tmp_path):
+    run = search.preset("custom").replace(out=tmp_path, model="mine:Net", levels=(4.0,))
+    config = {"version": 2, "command": "search", "settings": run.to_json()}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"belongs to .*search_policy.*resume=True"):
+        parse_search(["--resume", "--out", str(tmp_path)])

@@ -219,3 +219,8 @@ def test_the_kept_policy_trains_at_another_size(tmp_path):
     kept = PolicySchedule.load(tmp_path)
     assert result.kept in ("trivialaugment", "trivialaugment-wide")
     assert kept.scaled(32).space.scale.translate == 2 * kept.space.scale.translate
+
+
+def test_data_given_to_search_policy_are_refused(tmp_path):
+    with pytest.raises(ValueError, match='data="custom" belongs to ddas_gpu.search_policy'):
+        compare(data="custom", out=tmp_path / "out")

@@ -72,7 +72,7 @@ def refused(capsys, *arguments: str | Path) -> str:
 
 def test_an_unfinished_search_is_to_be_resumed(tmp_path: Path, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"command": "search"}, indent=2))
-    again = f"not finished, resume it: python -m ddas_gpu.search --resume --out {tmp_path}"
+    again = f"resume it with ddas search --resume --out {tmp_path}"
     assert again in refused(capsys, tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_wrong_input(policy: Path, tmp_path: Path, capsys):
     before = set(policy.parent.iterdir())
     assert "/nowhere" in refused(capsys, policy, "--out", "/nowhere/x.py")
     assert "is the policy itself" in refused(capsys, policy, "--out", policy)
-    assert "has no policy.json" in refused(capsys, tmp_path)
+    assert "holds no policy.json" in refused(capsys, tmp_path)
     assert "none.json" in refused(capsys, tmp_path / "none.json")
     (tmp_path / "other.json").write_text("{}")
     assert "not a policy" in refused(capsys, tmp_path / "other.json")

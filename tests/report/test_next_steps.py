@@ -18,10 +18,12 @@ from ddas_gpu.report.page import report_page
 from ddas_gpu.report.run import load_run
 from ddas_gpu.space import SearchSpace
 
+BOXES = SearchSpace.preset("coco")
+
 
 def snippet(text: str, folder: Path) -> str:
     """Return a way to use the policy of a run, over 2 epochs instead of 90."""
-    return text.format(policy=repr(str(folder / "policy.json"))).replace("90", "2")
+    return next_steps.in_python(load_run(folder), text).replace("90", "2")
 
 
 @pytest.fixture
@@ -68,6 +70,50 @@ def test_boxes_have_their_own_loader(tmp_path: Path):
     words = Page(report_page(load_run(folder))).words()
     assert "ddas_gpu.detection_loader(" in words
     assert "PolicyTransform" not in words and "ddas export" not in words
+
+
+@pytest.mark.parametrize("space", [None, BOXES])
+@pytest.mark.parametrize("told", [True, False])
+def test_data_from_python_get_python_and_no_command_that_needs_them(tmp_path: Path, space, told):
+    """`ddas train --data custom` and `ddas compare --data custom` do not exist."""
+    folder = write_run(tmp_path, space=space, data="custom", samples=0)
+    run = load_run(folder)
+    run.schedule.verdict.update(told=told, sentence="")
+    words = Page(report_page(run)).words()
+    assert "ddas train" not in words and "ddas compare" not in words
+    assert ("is a good choice" in words) is not told
+    assert ("BoxPolicyTransform(" in words) is (space is not None)
+    assert "ddas_gpu.loader(" in words or space is not None
+
+
+def test_policies_to_compare_with_in_python(tmp_path: Path):
+    names: dict = {}
+    exec(snippet(next_steps.PEERS, write_run(tmp_path, data="custom")), names)
+    assert [*names["policies"]] == ["none", "uniform", "trivialaugment", "searched"]
+    image = np.zeros((16, 16, 3), np.uint8)
+    assert names["policy"](image).shape == image.shape
+
+
+@pytest.mark.parametrize("text", [next_steps.UNIFORM, next_steps.PEERS_WITH_BOXES])
+def test_uniform_with_boxes_in_python(tmp_path: Path, text):
+    names: dict = {}
+    exec(snippet(text, write_run(tmp_path, space=BOXES, data="custom")), names)
+    boxes = np.array([[2.0, 2, 12, 12]])
+    image, _, _ = names["policy"](np.zeros((16, 16, 3), np.uint8), boxes, np.array([1]))
+    assert image.shape == (16, 16, 3)
+
+
+def test_boxes_in_python(tmp_path: Path, images):
+    code = snippet(next_steps.BOXES, write_run(tmp_path, space=BOXES, data="custom"))
+    names = {"examples": [(images[0], np.array([[2.0, 2, 12, 12]]), np.array([1]))]}
+    exec(code, names)
+    assert len(names["boxes"]) == len(names["labels"])
+
+
+def test_trivialaugment_in_python(tmp_path: Path, images):
+    names: dict = {}
+    exec(snippet(next_steps.TRIVIALAUGMENT, write_run(tmp_path, data="custom")), names)
+    assert names["policy"](images[0]).shape == images[0].shape
 
 
 def test_the_command_is_accepted(tmp_path: Path):

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 import torch
 from run_folders import Page
+from torch.nn import functional as F
 
+from ddas_gpu import search_policy
+from ddas_gpu.data.digits import open_digits
+from ddas_gpu.models import build
+from ddas_gpu.policy import PolicySchedule
 from ddas_gpu.report.__main__ import main
 from ddas_gpu.report.run import load_run
 from ddas_gpu.report.writing import write_report
@@ -17,7 +22,9 @@ from ddas_gpu.runs.run_folder import RunFolder
 from ddas_gpu.runs.runner import advance
 from ddas_gpu.search.algorithm import open_search
 from ddas_gpu.search.job import SearchJob
+from ddas_gpu.search.presets import sized_space
 from ddas_gpu.search.settings import preset
+from ddas_gpu.space import SearchSpace
 
 SMALL = {
     "train_images": 20,
@@ -77,6 +84,48 @@ def test_own_spaces_are_read_again(stopped, tmp_path):
     assert load_run(folder).schedule.space == search.space
     space.unlink()
     with pytest.raises(ValueError, match="search space cannot be read again"):
+        load_run(folder)
+
+
+class Stop(Exception):
+    """Ends a search in the middle."""
+
+
+def stop_in_the_third_epoch(folder: Path, space) -> None:
+    """Call `search_policy` on arrays, with a loss that fails."""
+    digits, losses = open_digits(16), []
+
+    def loss(outputs, labels):
+        losses.append(F.cross_entropy(outputs, labels))
+        if len(losses) == 30:
+            raise Stop
+        return losses[-1]
+
+    sets = [(digits.images[at : at + 20], digits.labels[at : at + 20]) for at in (0, 20)]
+    sizes = {name: SMALL[name] for name in SMALL if not name.endswith("images")}
+    with pytest.raises(Stop):
+        search_policy(
+            lambda: build("small", 10), *sets, loss, space, out=folder, quiet=True, **sizes
+        )
+
+
+@pytest.mark.parametrize("space", ["svhn", "imagenet"])
+def test_a_search_from_python_is_resumed_in_python(tmp_path, space):
+    folder = tmp_path / "run"
+    stop_in_the_third_epoch(folder, space)
+    found = load_run(folder).schedule.space
+    assert [c.op for c in found] == [c.op for c in sized_space(space, 16)]
+    words = Page(write_report(folder).read_text("utf-8")).words()
+    again = f"search_policy(model, train, validation, out={str(folder)!r}, resume=True)"
+    assert again in words and "ddas search" not in words
+    with pytest.raises(ValueError, match="resume it with search_policy.*resume=True"):
+        PolicySchedule.load(folder)
+
+
+def test_a_space_of_the_callers_own_is_not_guessed(tmp_path):
+    folder = tmp_path / "run"
+    stop_in_the_third_epoch(folder, SearchSpace.of(["Rotate", "Invert"], (3, 6), 2))
+    with pytest.raises(ValueError, match="a space of its own; finish the search"):
         load_run(folder)
 
 
