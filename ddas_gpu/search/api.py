@@ -30,7 +30,8 @@ from ddas_gpu.search.job import SearchJob
 from ddas_gpu.search.presets import find_space, preset_shape
 from ddas_gpu.search.settings import SearchSettings, preset
 from ddas_gpu.space import SearchSpace, check_space
-from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask, bare, class_name, name_of
+from ddas_gpu.tasks.custom import Custom, LossOnly, Own, SearchTask
+from ddas_gpu.tasks.own_network import bare, class_name, name_of
 
 MIXED_SIZE = 64  # pixels per side for images of different sizes, as with --data folder
 # Flags whose place the arguments take.

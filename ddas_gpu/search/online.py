@@ -30,12 +30,10 @@ from ddas_gpu.tasks.custom import (
     PerImage,
     SearchTask,
     Trial,
-    bare,
     checked_versions,
-    class_name,
     loss_name,
-    require_weights,
 )
+from ddas_gpu.tasks.own_network import bare, class_name, require_weights
 from ddas_gpu.tasks.task import unchanged
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,6 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from ddas_gpu import ops, streams
@@ -28,6 +26,13 @@ from ddas_gpu.pipelines.transform import make_output, make_transform
 from ddas_gpu.space import SearchSpace, check_space
 from ddas_gpu.streams import Stream
 from ddas_gpu.tasks.facts import CUSTOM
+from ddas_gpu.tasks.own_network import (
+    bare,
+    class_name,
+    name_of,
+    require_single_precision,
+    require_weights,
+)
 from ddas_gpu.tasks.task import Task, Versions, unchanged
 
 STATISTICS = 256  # examples that the mean and the deviation are taken from where not all are read
@@ -326,59 +331,11 @@ class Custom(Task):
     training_sets = validation_set = model_feed = training_inputs = test = _only_searches
 
 
-def bare(model: nn.Module) -> nn.Module:
-    """Return the network inside the wrappers of torch.compile and DataParallel.
-
-    A compiled network would be compiled again for the passes of a search; DataParallel cannot be
-    called with other weights.
-    """
-    inner = getattr(model, "_orig_mod", model)
-    return bare(inner.module) if isinstance(inner, nn.DataParallel) else inner
-
-
-def require_weights(model: nn.Module) -> None:
-    """Raise a ValueError if nothing of a network can be learned."""
-    name = type(model).__name__
-    if any(isinstance(layer, torch.jit.ScriptModule) for layer in model.modules()):
-        raise ValueError(f"{name} is a scripted network: give the nn.Module it was made from")
-    if any(is_lazy(weight) for weight in model.parameters()):
-        raise ValueError(f"{name} has lazy layers without weights: call it once on some inputs")
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise ValueError(f"{name} has no parameter that requires a gradient")
-
-
-def require_single_precision(model: nn.Module) -> None:
-    """Raise a ValueError if a network cannot take the float32 inputs of a search."""
-    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
-    if torch.float32 not in kinds:
-        found = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-        raise ValueError(
-            f"{type(model).__name__} has weights of {found}: give it in float32, model.float(); "
-            "amp='bf16' or 'fp16' computes in 16 bits"
-        )
-
-
-def class_name(model: nn.Module) -> str:
-    """Return the class of a network, with its module."""
-    return f"{type(model).__module__}.{type(model).__qualname__}"
-
-
 def loss_name(task: SearchTask) -> str:
     """Return the name of the user's loss, or of the task that has it."""
     if not isinstance(task, LossOnly):
         return type(task).__qualname__
     return name_of(task._loss)
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of an object's class.
-
-    >>> name_of(len), name_of(functools.partial(sorted, reverse=True))
-    ('len', 'partial(sorted)')
-    """
-    if isinstance(function, functools.partial):
-        return f"partial({name_of(function.func)})"
-    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def caption(target: Any, class_names: tuple[str, ...]) -> str:
