@@ -57,7 +57,7 @@ def training_pipeline(
     is a pure function of (seed, epoch, place of the sample in the data set); for .tar and .tfrecord
     files, which DALI shuffles, of its place in the epoch. Shifts and holes of the policy are
     scaled from the size of the search to that of the training. A trainer that leaves epochs early
-    calls `set_epoch` on the pipeline.
+    calls `set_epoch` on the pipeline, and gives DALI's iterator size=-1: see there.
 
     root: a folder with one folder of images per class, .tar (WebDataset) or .tfrecord files, a
         pair (images uint8 (N, H, W, 3), labels) or (paths, labels), or a torchvision data set of

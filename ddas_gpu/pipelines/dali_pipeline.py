@@ -162,7 +162,9 @@ class EpochPipeline(ImagePipeline):
     def set_epoch(self, epoch: int) -> None:
         """Make the next batch the first one of `epoch`, if it is not of this epoch already.
 
-        For trainers that leave an epoch early. Batches that were prepared ahead are thrown away.
+        For trainers that leave an epoch early. DALI's iterators count images by themselves: give
+        them size=-1, or the epoch after would lose images. (`steps_per_epoch` is for epochs that
+        all have another length.) Batches that were prepared ahead are thrown away.
         Record files cannot be sent anywhere: their images go on, with the policies of `epoch`.
         """
         if self.epoch == whole("epoch", epoch):
