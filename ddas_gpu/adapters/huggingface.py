@@ -1,4 +1,4 @@
-"""Hugging Face: a Trainer that reads from loaders.
+"""Hugging Face: a Trainer that reads from loaders, and a callback that follows the epochs.
 
 `accelerate` needs nothing: `accelerator.prepare` leaves a loader as it is, and
 `accelerator.register_for_checkpointing(loader)` keeps its state.
@@ -13,11 +13,32 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
+from ddas_gpu.adapters.epochs import require_set_epoch
 from ddas_gpu.pipelines import Loader
 
-__all__ = ["LoaderTrainer", "NamedBatches"]
+__all__ = ["LoaderTrainer", "NamedBatches", "PolicyEpochs"]
 
 STATE = "ddas_gpu_loader_{rank}.pt"
+
+
+class PolicyEpochs(TrainerCallback):
+    """Sets the epoch of policies.
+
+        policy = ddas_gpu.PolicyTransform("policy.json", epochs=90)
+        Trainer(model, args, train_dataset=Photos(policy), callbacks=[PolicyEpochs(policy)])
+
+    policies: anything with `set_epoch`.
+    """
+
+    def __init__(self, *policies: Any) -> None:
+        require_set_epoch(policies)
+        self.policies = policies
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # A sum of fractions; one that is resumed within its second epoch begins at 1.67.
+        epoch = int(state.epoch + 1e-6)
+        for policy in self.policies:
+            policy.set_epoch(epoch)
 
 
 class NamedBatches:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule
 
+from ddas_gpu.adapters.epochs import require_set_epoch
 from ddas_gpu.pipelines import Loader, loader
 from ddas_gpu.policy import PolicySchedule
 
@@ -30,9 +31,7 @@ class PolicyEpochs(Callback):
     """
 
     def __init__(self, *policies: Any) -> None:
-        for policy in policies:
-            if not callable(getattr(policy, "set_epoch", None)):
-                raise TypeError(f"a {type(policy).__name__} has no set_epoch")
+        require_set_epoch(policies)
         self.policies = policies
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -79,32 +78,25 @@ class PolicyDataModule(LightningDataModule):
     ) -> None:
         super().__init__()
         self._train = loader(train, schedule, batch_size, epochs, **settings)
-        self._validation: Loader | None = None
-        if validation is not None:
-            kept = (
-                "device",
-                "device_id",
-                "num_threads",
-                "prefetch",
-                "size",
-                "crop",
-                "on_bad_files",
-            )
-            own = {name: settings[name] for name in kept if name in settings}
-            output = self._train.transform.output
-            self._validation = loader(
-                validation,
-                batch_size=batch_size,
-                training=False,
-                mean=output.mean,
-                std=output.std,
-                layout=output.layout,
-                dtype=output.dtype,
-                **own,
-            )
+        if validation is None:
+            # Lightning takes what is not overridden as not there; an empty list it warns of.
+            self.val_dataloader = super().val_dataloader  # type: ignore[method-assign]
+            return
+        own = {name: settings[name] for name in FOR_BOTH if name in settings}
+        output = self._train.transform.output
+        self._validation = loader(
+            validation,
+            batch_size=batch_size,
+            training=False,
+            mean=output.mean,
+            std=output.std,
+            layout=output.layout,
+            dtype=output.dtype,
+            **own,
+        )
 
     def train_dataloader(self) -> Loader:
         return self._train
 
-    def val_dataloader(self) -> Loader | list[Any]:
-        return [] if self._validation is None else self._validation
+    def val_dataloader(self) -> Loader:
+        return self._validation

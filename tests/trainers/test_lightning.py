@@ -174,6 +174,19 @@ def test_a_data_module(arrays, schedule, recorder, tmp_path):
     assert len(network.seen) == 18 and 0 <= fit.callback_metrics["right"] <= 1
 
 
+def test_a_data_module_without_validation(arrays, schedule, recorder, tmp_path):
+    pytest.importorskip("nvidia.dali")
+    fit = trainer(tmp_path)
+    data = PolicyDataModule(arrays, schedule, epochs=3, batch_size=4, device="cpu")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit.fit(Module(recorder()), data)
+    assert fit.current_epoch == 3
+    said = [str(warning.message) for warning in caught]
+    assert not any("length of" in message for message in said)  # of an empty list
+    assert any("no `val_dataloader`" in message for message in said)  # Lightning's own words
+
+
 def test_ranks_that_lightning_starts_share_the_images(arrays, schedule, recorder, tmp_path):
     """The loader is made before there are ranks."""
     pytest.importorskip("nvidia.dali")
