@@ -37,6 +37,43 @@ example, policy = sys.argv[1:]
 options = ["--policy", policy, "--epochs", "1", "--workers", "1"]
 print(runpy.run_path(example)["main"](options))
 """
+LOADER = """
+import json, sys
+import numpy as np
+import torch
+from PIL import Image
+from timm.data import create_loader
+
+import ddas_gpu
+
+
+class Images(torch.utils.data.Dataset):
+    transform = None
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), np.uint8)
+
+    def __len__(self):
+        return len(self.pixels)
+
+    def __getitem__(self, index):
+        return self.transform(Image.fromarray(self.pixels[index])), index
+
+
+images, prefetch = Images(), json.loads(sys.argv[1])
+batches = create_loader(
+    images, (3, 16, 16), batch_size=2, is_training=True, no_aug=True, use_prefetcher=prefetch,
+    mean=(0, 0, 0), std=(1, 1, 1), num_workers=1, persistent_workers=True,
+    device=torch.device("cpu"),
+)
+policy = ddas_gpu.PolicyTransform(sys.argv[2], epochs=2)
+images.transform.transforms.insert(2, policy)  # after the crop, before the tensor
+for epoch in range(2):
+    policy.set_epoch(epoch)
+    expected = [policy(pixels) for pixels in images.pixels]
+    for found, numbers in batches:
+        found = (255 * found).round().byte().permute(0, 2, 3, 1).numpy()
+        assert np.array_equal(found, np.stack([expected[number] for number in numbers]))
+    print(float(np.mean(np.stack(expected) != images.pixels)))
+"""
 TRANSFORM = """
 import json, sys
 import torch
@@ -89,6 +126,13 @@ def policy(folder: Path, *ops: str) -> Path:
 def test_timm_trains_with_the_policy(tmp_path):
     found = policy(tmp_path, "Rotate", "Brightness", "ShearX")
     assert float(run(TRAIN, ROOT / "examples" / "timm_loop.py", found)) > 0.15
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_timms_loader_shows_what_the_policy_makes(tmp_path, prefetch):
+    """In persistent workers, with the draws of each epoch."""
+    found = policy(tmp_path, "Rotate", "Invert")
+    assert float(run(LOADER, json.dumps(prefetch), found)) > 0.3
 
 
 @pytest.mark.parametrize("op", ["FlipLR", "TranslateX"])
