@@ -15,8 +15,8 @@ from ddas_gpu.ops import augment
 from ddas_gpu.pipelines.order import ReaderOrder, check_shards, shard_of
 from ddas_gpu.pipelines.policy_node import DrawnPolicies, PolicyNode, Problems
 from ddas_gpu.policy import PolicyLike
-from ddas_gpu.schema import whole
 from ddas_gpu.space import check_space
+from ddas_gpu.streams import whole
 from ddas_gpu.transforms.epochs import EpochPolicy
 
 __all__ = ["policy"]

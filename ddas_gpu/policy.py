@@ -15,9 +15,9 @@ import numpy as np
 from ddas_gpu.files import write_atomically
 from ddas_gpu.ops.table import PixelScale
 from ddas_gpu.released import read_released
-from ddas_gpu.schema import check, read_json, short, whole
+from ddas_gpu.schema import check, read_json, short
 from ddas_gpu.space import SearchSpace
-from ddas_gpu.streams import Stream, epoch_key, uniforms
+from ddas_gpu.streams import Stream, epoch_key, uniforms, whole
 
 FORMAT = "ddas_gpu policy"
 VERSION = 1

@@ -1,6 +1,6 @@
 """Checks of JSON content: every file format has one schema, and every error is one sentence.
 
-`whole` checks an argument likewise, `require_same` a state.
+`require_same` compares a state with what it is loaded into.
 
 A schema is a type as in annotations (`int`, `float | None`, `Literal["a", "b"]`), `[schema]` for a
 list, or `{"name": schema, "other?": schema}` for an object, in which `other` may be missing. A
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import reprlib
 from pathlib import Path
 from types import NoneType, UnionType
@@ -56,17 +55,6 @@ def check(value: Any, schema: Any, where: str = "") -> None:
             check(item, schema[0], f"{where}[{index}]")
     elif not fits(value, schema):
         raise ValueError(f"{where} must be {words(schema)}, not {short(value)}")
-
-
-def whole(name: str, value: Any, least: int = 0) -> int:
-    """Return an argument as an int; raise a ValueError if it is no whole number from `least` on."""
-    try:
-        number = operator.index(value)  # also NumPy's
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise ValueError(f"{name} is a whole number, {least} or more, not {short(value)}")
-    return number
 
 
 def require_same(what: str, saved: dict[str, Any], own: dict[str, Any]) -> None:

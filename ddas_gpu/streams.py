@@ -9,10 +9,11 @@ that asks, the prefetching, or where a run was resumed.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from enum import IntEnum, auto
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,17 @@ class Stream(IntEnum):
     SIGNS = auto()
     MODEL = auto()
     EXAMPLES = auto()
+
+
+def whole(name: str, value: Any, least: int = 0) -> int:
+    """Return a seed, an epoch or a size as an int; raise a ValueError if it is none."""
+    try:
+        number = operator.index(value)  # also NumPy's
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or number < least:
+        raise ValueError(f"{name} is a whole number, {least} or more, not {value!r}")
+    return number
 
 
 def generator(seed: int, stream: Stream, *position: int) -> np.random.Generator:

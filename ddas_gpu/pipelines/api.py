@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ddas_gpu.pipelines.devices import gpu_number
 from ddas_gpu.pipelines.feed import Feed
 from ddas_gpu.pipelines.loader import prepare
-from ddas_gpu.pipelines.order import Order, require_one_seed, shard_of
+from ddas_gpu.pipelines.order import Order, gpu_number, require_one_seed, shard_of
 from ddas_gpu.pipelines.transform import require_known
 from ddas_gpu.policy import PolicyLike
-from ddas_gpu.schema import whole
+from ddas_gpu.streams import whole
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.dali_pipeline import EpochPipeline

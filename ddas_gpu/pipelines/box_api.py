@@ -12,9 +12,8 @@ from ddas_gpu.data.opening import open_boxes
 from ddas_gpu.ops.box_policies import MOST_BOXES
 from ddas_gpu.pipelines.api import make_pipeline, require_known_options
 from ddas_gpu.pipelines.box_feed import BoxFeed
-from ddas_gpu.pipelines.devices import torch_device
 from ddas_gpu.pipelines.loader import Loader, open_batches, warn_without_dali
-from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.order import Order, check_shards, require_one_seed, shard_of, torch_device
 from ddas_gpu.pipelines.transform import (
     KeepRatio,
     Resize,

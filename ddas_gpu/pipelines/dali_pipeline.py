@@ -15,11 +15,10 @@ from nvidia.dali import Pipeline
 from ddas_gpu.data.scanning import BadImage, describe, find_problem
 from ddas_gpu.data.sources import Records
 from ddas_gpu.ops.backends import cores
-from ddas_gpu.pipelines.devices import gpu_found, gpu_number
 from ddas_gpu.pipelines.feed import Feed
-from ddas_gpu.pipelines.order import Order
+from ddas_gpu.pipelines.order import Order, gpu_found, gpu_number
 from ddas_gpu.pipelines.readers import READER
-from ddas_gpu.schema import whole
+from ddas_gpu.streams import whole
 
 MOST_THREADS = 8  # by default: each takes 16 MB of a GPU's memory
 

@@ -15,14 +15,21 @@ import torch
 
 from ddas_gpu.data.opening import open_images
 from ddas_gpu.data.sources import Records
-from ddas_gpu.pipelines.devices import torch_device
 from ddas_gpu.pipelines.feed import Feed, LabelFeed
-from ddas_gpu.pipelines.order import Order, ReaderOrder, check_shards, require_one_seed, shard_of
+from ddas_gpu.pipelines.order import (
+    Order,
+    ReaderOrder,
+    check_shards,
+    require_one_seed,
+    shard_of,
+    torch_device,
+)
 from ddas_gpu.pipelines.samplers import BatchSampler, Sampler
 from ddas_gpu.pipelines.transform import make_transform, require_known, require_levels
 from ddas_gpu.policy import PolicyLike, open_schedule
-from ddas_gpu.schema import check, require_same, whole
+from ddas_gpu.schema import check, require_same
 from ddas_gpu.space import check_space
+from ddas_gpu.streams import whole
 
 if TYPE_CHECKING:
     from ddas_gpu.pipelines.batches import Batch, Batches

@@ -11,7 +11,7 @@ import torch
 
 from ddas_gpu import streams
 from ddas_gpu.policy import PolicyLike, PolicySchedule, open_policy
-from ddas_gpu.schema import whole
+from ddas_gpu.streams import whole
 
 DRAWS = ("sample", "random")
 

@@ -381,7 +381,7 @@ def test_a_gpu_graph_can_be_defined_without_a_gpu(arrays, folder, schedule):
 
 
 def test_a_gpu_pipeline_without_a_gpu_says_so(arrays, schedule):
-    from ddas_gpu.pipelines.devices import gpu_found
+    from ddas_gpu.pipelines.order import gpu_found
 
     if gpu_found():
         pytest.skip("there is a GPU")
