@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,6 +130,8 @@ class OnlineSearch:
         if size is None:
             raise ValueError("validation images must have one size, that of the training batches")
         self._size = size
+        if self.task.spatial:  # scaling an image would miss its target: refuse one that needs it
+            examples = replace(examples, size=size)
         read = examples.in_memory(workers, size)
         self._held_out = HeldOut(read, val_batch_size, seed, val_statistics, val_memory)
         self.space = sized_space(space, min(size)) if isinstance(space, str) else space

@@ -269,6 +269,14 @@ def test_targets_that_move_must_be_given():
         online.augment(IMAGES[:8])
 
 
+def test_images_are_not_scaled_away_from_their_masks():
+    images = [*DIGITS.images[:40]]
+    images[1] = np.zeros((32, 32, 3), np.uint8)
+    masks = [image[..., 0] for image in images]
+    with pytest.raises(ValueError, match=r"image 1 of arrays has \(32, 32\) pixels"):
+        make(nn.Conv2d(3, 2, 3, padding=1), loss=Segmentation(), validation=(images, masks))
+
+
 @pytest.mark.parametrize(
     ("kind", "loss"),
     [
