@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from ddas_gpu.adapters.epochs import require_set_epoch
+from ddas_gpu.adapters.callbacks import require_set_epoch
 from ddas_gpu.pipelines import Loader
 
 __all__ = ["LoaderTrainer", "NamedBatches", "PolicyEpochs"]

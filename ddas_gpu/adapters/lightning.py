@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule
 
-from ddas_gpu.adapters.epochs import require_set_epoch
+from ddas_gpu.adapters.callbacks import require_set_epoch
 from ddas_gpu.pipelines import Loader, loader
 from ddas_gpu.policy import PolicySchedule
 

@@ -10,9 +10,8 @@ from functools import partial
 
 import torch
 
-from ddas_gpu.gradients.calling import call_with
 from ddas_gpu.gradients.folding import CannotFold, FoldedPass, split
-from ddas_gpu.gradients.layer_rules import FoldedCall
+from ddas_gpu.gradients.layer_rules import FoldedCall, call_with
 from ddas_gpu.gradients.plan import Plan
 from ddas_gpu.gradients.versions import (
     CHANGED,

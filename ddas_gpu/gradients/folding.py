@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ddas_gpu.gradients.calling import call_with
-from ddas_gpu.gradients.layer_rules import LOW_PRECISION, FoldedCall, take_apart
+from ddas_gpu.gradients.layer_rules import LOW_PRECISION, FoldedCall, call_with, take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions, full_precision, rounded
 
 _RELU_IN_PLACE = {torch.relu_, torch.Tensor.relu_}

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from ddas_gpu.gradients.calling import call_with
+from ddas_gpu.gradients.layer_rules import call_with
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -1,4 +1,6 @@
-"""The functions whose output is linear in a weight, and how to call them with another weight.
+"""Calling layers, and whole models, with other tensors than their own.
+
+The functions of RULES have an output that is linear in a weight.
 
 For such a layer, with input a, output(a; W) and output cotangent b,
 
@@ -14,11 +16,14 @@ none: its parameters' gradients are kept, or computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
+from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 LOW_PRECISION = (torch.float16, torch.bfloat16)
@@ -172,6 +177,38 @@ class FoldedCall(CapturedCall):
 
     bias: str | None = None
     edge: Any = None
+
+
+def call_with(model: nn.Module, tensors: dict[str, torch.Tensor], *inputs: Any) -> Any:
+    """Return model(*inputs), computed with `tensors`, {name: tensor}, as `functional_call` does.
+
+    A buffer that the model has replaced by a new tensor is replaced in `tensors`, too.
+
+    `functional_call` swaps a tensor under each of its names. A module that a model has under two
+    names (`self.first` and an entry of `self.layers`) would be swapped twice, and the model would
+    keep the tensor of the call instead of its parameter. Here every module is visited once.
+    """
+    wanted = {id(own): name for name, own in _named(model, recurse=True) if name in tensors}
+    names = {
+        place: wanted[id(own)]
+        for prefix, module in model.named_modules()
+        for place, own in _named(module, recurse=False, prefix=prefix)
+        if id(own) in wanted
+    }
+    places = {place: tensors[name] for place, name in names.items()}
+    outputs = functional_call(model, places, inputs, tie_weights=False)
+    for place, name in names.items():
+        if places[place] is not tensors[name]:
+            tensors[name] = places[place].detach()
+    return outputs
+
+
+def _named(module: nn.Module, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters and buffers of a module under all their names."""
+    return chain(
+        module.named_parameters(remove_duplicate=False, **options),
+        module.named_buffers(remove_duplicate=False, **options),
+    )
 
 
 def inner(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ddas_gpu.gradients.calling import call_with
-from ddas_gpu.gradients.layer_rules import take_apart
+from ddas_gpu.gradients.layer_rules import call_with, take_apart
 from ddas_gpu.gradients.versions import RandomState, Tensors, Versions
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddas_gpu.gradients.calling import call_with
-from ddas_gpu.gradients.layer_rules import inner
+from ddas_gpu.gradients.layer_rules import call_with, inner
 
 Tensors = dict[str, torch.Tensor]
 

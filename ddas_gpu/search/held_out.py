@@ -10,7 +10,7 @@ from torch import nn
 
 from ddas_gpu import streams
 from ddas_gpu.data.datasets import ExampleArrays, collate
-from ddas_gpu.gradients.calling import call_with
+from ddas_gpu.gradients.layer_rules import call_with
 from ddas_gpu.gradients.versions import one_number
 from ddas_gpu.pipelines.example_feed import to_device
 from ddas_gpu.search.learner import running_mean, with_statistics

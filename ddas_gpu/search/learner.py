@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ddas_gpu.distributed.ranks import MeanGradient, Ranks
-from ddas_gpu.gradients.calling import call_with
+from ddas_gpu.gradients.layer_rules import call_with
 from ddas_gpu.gradients.versions import FLOAT16_SCALE
 from ddas_gpu.runs.network import make_sgd, mixed_precision
 from ddas_gpu.tasks.task import Task

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ddas_gpu.distributed.ranks import ALONE, Ranks
-from ddas_gpu.gradients.calling import call_with
+from ddas_gpu.gradients.layer_rules import call_with
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from ddas_gpu.gradients.calling import call_with
+from ddas_gpu.gradients.layer_rules import call_with
 
 
 class TwoNames(nn.Module):
