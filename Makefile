@@ -48,10 +48,12 @@ $(BIN)/pip:
 	$(INSTALL) --editable .
 	@touch $@
 
-# timm and torchvision for one test, in a folder of their own: see tests/trainers/test_torchvision.py.
-# Without them the test is skipped.
-.venv/.installed-beside: constraints.txt | $(BIN)/pip
-	-$(INSTALL) --no-deps --upgrade --target .venv/beside timm torchvision
+# What cannot be installed beside this torch, in a folder of its own: see tests/beside.py. Without
+# it the tests are skipped. The last two lines are what Ultralytics needs and the tests do not have.
+.venv/.installed-beside: constraints.txt Makefile | $(BIN)/pip
+	-$(INSTALL) --no-deps --upgrade --target .venv/beside timm torchvision ultralytics \
+		contourpy cycler fonttools kiwisolver matplotlib pyparsing \
+		opencv-python-headless polars polars-runtime-32
 	@touch $@
 
 .venv/.installed-%: setup.py constraints.txt | $(BIN)/pip

@@ -99,6 +99,8 @@ setup(
         "tensorboard": TENSORBOARD,
         # For the files that `ddas export --to torchvision` writes; nothing else imports it.
         "torchvision": ["torchvision>=0.21"],
+        # For ddas_gpu.adapters.ultralytics. It needs torchvision and is under the AGPL-3.0.
+        "ultralytics": ["ultralytics>=8.4"],
         "test": TEST,
         "bench": BENCH,
         "docs": DOCS,

@@ -34,7 +34,7 @@ FROM_NOTHING = {"first-hour.md", "target-domain.md"}  # begin in an empty folder
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 LANGUAGES = {"python", "sh", "bash", "text"}
 PUBLIC = ("ddas_gpu", "ddas_gpu.ops", "ddas_gpu.gradients", "ddas_gpu.pipelines")
-OPTIONAL = {"accelerate", "lightning", "nvidia", "transformers"}
+OPTIONAL = {"accelerate", "lightning", "nvidia", "transformers", "ultralytics"}
 
 # The function behind the parser of each command, and what it returns if all is well.
 WORK: dict[str, tuple[str, Any]] = {

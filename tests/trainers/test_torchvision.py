@@ -1,35 +1,17 @@
-"""timm's loader and torchvision's own transforms, in a process of their own.
-
-torchvision has no build for every torch; beside another one its import needs a hand
-(torchvision_operators.py), and would disturb the packages that look for it. So `make test` installs
-both into a folder of their own, without their requirements.
-"""
+"""timm's loader and torchvision's own transforms, in a process of their own: see beside.py."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+from beside import ROOT, even_policy, needs, run
 
-from ddas_gpu import PolicySchedule, SearchSpace
+from ddas_gpu import SearchSpace
 
-BESIDE = Path(os.environ.get("DDAS_BESIDE") or Path(sys.prefix) / "beside")
-ROOT = Path(__file__).resolve().parent.parent.parent
-pytestmark = pytest.mark.skipif(
-    not (BESIDE / "timm").is_dir(),
-    reason=f"timm and torchvision are not in {BESIDE}: make test puts them there",
-)
+pytestmark = needs("timm")
 
-START = """
-import torchvision_operators
-
-torchvision_operators.declare()
-"""
 TRAIN = """
 import runpy, sys
 
@@ -102,25 +84,8 @@ print(json.dumps({
 """
 
 
-def run(code: str, *arguments: object) -> str:
-    """The last line that the code prints."""
-    folders = (ROOT, Path(__file__).parent, BESIDE)
-    result = subprocess.run(
-        [sys.executable, "-c", START + code, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()[-1]
-
-
 def policy(folder: Path, *ops: str) -> Path:
-    space = SearchSpace.of(ops, [4], depth=1)
-    even = np.full((1, len(space)), 1 / len(space))
-    PolicySchedule(space, np.ones(1), even).save(folder / "policy.json")
-    return folder / "policy.json"
+    return even_policy(folder, SearchSpace.of(ops, [4], depth=1))
 
 
 def test_timm_trains_with_the_policy(tmp_path):
