@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+import warnings
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -60,14 +61,22 @@ def check(value: Any, schema: Any, where: str = "") -> None:
 def require_same(what: str, saved: dict[str, Any], own: dict[str, Any]) -> None:
     """Raise a ValueError if a state was saved by something else than it is loaded into.
 
-    What the state does not say, being of an older version, is not compared.
+    What the state does not say, being of an older version, is not compared. Another number of
+    epochs is a warning: a training may be made longer.
     """
     for name, value in own.items():
-        if name in saved and saved[name] != value:
+        if name not in saved or saved[name] == value:
+            continue
+        difference = f"the state is of a {what} with {name} {saved[name]}, but this one has {value}"
+        if name != "epochs" or None in (saved[name], value):
             raise ValueError(
-                f"the state is of a {what} with {name} {saved[name]}, but this one has {value}; "
-                "to begin an epoch with other settings, call set_epoch instead"
+                f"{difference}; to begin an epoch with other settings, call set_epoch instead"
             )
+        warnings.warn(
+            f"{difference}: from here on the policy's epochs are spread over {value}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _check_object(value: Any, schema: dict[str, Any], where: str) -> None:

@@ -195,7 +195,6 @@ def test_it_can_be_sent_to_another_process(make):
     [
         ({"batch_size": 5}, "a loader with batch_size 4, but this one has 5; .* set_epoch"),
         ({"seed": 3}, "a loader with seed 2, but this one has 3"),
-        ({"epochs": 4}, "a loader with epochs 3, but this one has 4"),
         ({"drop_last": True}, "a loader with drop_last False, but this one has True"),
         ({"steps_per_epoch": 2}, "a loader with steps_per_epoch None, but this one has 2"),
         ({"flip": False}, "a loader with flip True, but this one has False"),
@@ -207,6 +206,17 @@ def test_the_state_of_another_loader_is_refused(make, settings, message):
     make().load_state_dict(state)
     with pytest.raises(ValueError, match=message):
         make(**settings).load_state_dict(state)
+
+
+def test_a_training_may_be_made_longer(make):
+    """A new loader for more epochs goes on as if it had been there from the start."""
+    batches = make()
+    collect(batches)
+    longer, expected = make(epochs=9), make(epochs=9)
+    with pytest.warns(RuntimeWarning, match="with epochs 3, but this one has 9: .* spread over 9"):
+        longer.load_state_dict(batches.state_dict())
+    expected.set_epoch(1)
+    assert same(collect(longer), collect(expected)) and longer.epoch == 2
 
 
 def test_the_state_of_another_policy_is_refused(arrays, schedule):

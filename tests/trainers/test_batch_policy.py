@@ -78,13 +78,21 @@ def test_it_resumes_within_an_epoch():
     ("schedule", "epochs", "seed", "message"),
     [
         (SCHEDULE, 2, 4, "of a BatchPolicy with seed 3, but this one has 4; .* set_epoch"),
-        (SCHEDULE, 5, 3, "with epochs 2, but this one has 5"),
         (SCHEDULE.with_uniform(0.5), 2, 3, r"with policy 2 epochs of .* candidates \("),
     ],
 )
 def test_the_state_of_another_policy_is_refused(schedule, epochs, seed, message):
     with pytest.raises(ValueError, match=message):
         BatchPolicy(schedule, epochs, seed).load_state_dict(policy().state_dict())
+
+
+def test_a_training_may_be_made_longer():
+    stopped, longer = policy(), BatchPolicy(SCHEDULE, epochs=4, seed=3)
+    with pytest.warns(RuntimeWarning, match="with epochs 2, but this one has 4"):
+        longer.load_state_dict(stopped.state_dict())
+    expected = BatchPolicy(SCHEDULE, epochs=4, seed=3)
+    expected.set_epoch(stopped.epoch)
+    np.testing.assert_array_equal(longer(IMAGES), expected(IMAGES))
 
 
 @pytest.mark.parametrize("state", [{}, {"epoch": 1, "seen": 0}, [], {"epoch": 1.0}])
