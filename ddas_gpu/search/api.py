@@ -149,8 +149,9 @@ def make_settings(own: Own, space: str | SearchSpace, values: dict[str, Any]) ->
         if name in ARGUMENTS:
             raise TypeError(f"search_policy has no setting {name!r}: its arguments say it")
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1, 0)
-            raise TypeError(f"search_policy has no setting {name!r}; the nearest is {near[0]!r}")
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f"the nearest is {near[0]!r}" if near else "`ddas search --help` has them all"
+            raise TypeError(f"search_policy has no setting {name!r}; {advice}")
     values = {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in values.items()

@@ -421,6 +421,7 @@ def without_gradient(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
     [
         ({"epoch": 3}, TypeError, "no setting 'epoch'; the nearest is 'epochs'"),
         ({"lr_op": 3}, TypeError, "the nearest is 'lr_ops'"),
+        ({"learning_rate": 3}, TypeError, "no setting 'learning_rate'; `ddas search --help` has"),
         ({"root": "x"}, TypeError, "its arguments say it"),
         ({"epochs": 0}, ValueError, "^epochs must be above 0"),
         (
