@@ -1,17 +1,20 @@
-"""Does a search during the training find what the offline search finds? On the digits.
+"""Does a search during the training find what the offline search finds?
 
     python benchmarks/online_agreement.py runs/online.jsonl
     python benchmarks/online_agreement.py runs/online.jsonl --table
     python benchmarks/online_agreement.py runs/early.jsonl --warmup 160 --every 2 --searches 300
-    python benchmarks/online_agreement.py runs/to_the_end.jsonl --every 64
+    python benchmarks/online_agreement.py runs/to_the_end.jsonl --steps 4800 --every 64 --train
+    python benchmarks/online_agreement.py runs/cifar.jsonl --cifar10 data/cifar10
 
-The offline searches are the preset's, on 300 digits. The trainings with `OnlineSearch`, by default
-with its defaults, use the same digits, network and validation images. They are cut after their last
-search, because the policy then stays. Rank correlations
-(Spearman's ρ) of the final p_o between all pairs of runs with different seeds, which have different
-images, and of the mean p_o of each op over its levels. ± is the standard error by the jackknife
-over seeds. A finished run is a line of the file: started again, the script does what is missing.
-Use one file per setting.
+The offline searches are those of the digits' preset, on 300 digits; with --cifar10 on 500 images of
+16 pixels, with the same settings. The trainings with `OnlineSearch`, by default with its defaults,
+use the same images and network. They are cut after their last search, because the policy then
+stays; with --train they go on, and are tested on other digits of the domain.
+
+The figures are rank correlations (Spearman's ρ) of the final p_o between all pairs of runs with
+different seeds, which have different images, and of the mean p_o of each op over its levels. ± is
+the standard error by the jackknife over seeds. A finished run is a line of the file: started again,
+the script does what is missing. Use one file per setting.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reliability import DOMAINS, OtherDomain
+from reliability import DOMAINS, OtherDomain, accuracy, unseen
 from scipy.stats import spearmanr
 from torch.nn import functional as F
 
@@ -44,15 +47,17 @@ Line = dict[str, Any]
 Lines = list[Line]
 
 
-def task_of(domain: str, seed: int) -> OtherDomain:
-    task = OtherDomain(preset("digits").replace(seed=seed, threads=1))
+def task_of(domain: str, seed: int, cifar10: Path | None = None) -> OtherDomain:
+    settings = preset("digits").replace(seed=seed, threads=1)
+    if cifar10 is not None:
+        settings = settings.replace(data="cifar10", root=cifar10, train_images=500)
+    task = OtherDomain(settings)
     task.domain = domain
     return task
 
 
-def offline(domain: str, seed: int) -> Line:
+def offline(task: OtherDomain) -> Line:
     """Search with the digits' preset."""
-    task = task_of(domain, seed)
     search = Search(task.settings, SPACE, task)
     while not search.finished:
         search.step()
@@ -60,34 +65,33 @@ def offline(domain: str, seed: int) -> Line:
     return {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.steps, "training steps": 0}
 
 
-def online(
-    domain: str,
-    seed: int,
-    epochs: int,
-    warmup: int | None = None,
-    every: int | None = None,
-    searches: int | None = None,
-) -> Line:
-    """Train with `OnlineSearch` until the policy stays."""
-    train, validation = task_of(domain, seed).search_sets()
+def online(task: OtherDomain, steps: int, to_the_end: bool = False, **how: int | None) -> Line:
+    """Train with `OnlineSearch` until the policy stays, or to the end, to be tested."""
+    train, validation = task.search_sets()
     statistics = channel_statistics(train.images)
 
     def prepare(images: torch.Tensor) -> torch.Tensor:
         return normalise(images, *statistics)
 
-    torch.manual_seed(seed)
+    torch.manual_seed(task.seed)
     model = build("small", 10).train()
-    steps = epochs * (len(train.images) // BATCH_SIZE)
     sgd = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=5e-4)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, steps)
     held_out = (validation.images, validation.labels)
-    how = {"warmup": warmup, "every": every, "searches": searches}
     search = OnlineSearch(
-        *(model, F.cross_entropy, held_out, SPACE), prepare=prepare, steps=steps, seed=seed, **how
+        model,
+        F.cross_entropy,
+        held_out,
+        SPACE,
+        prepare=prepare,
+        steps=steps,
+        seed=task.seed,
+        **how,
     )
     pixels, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
     times = search.times
-    while search.steps < steps and not (times.searches and search.searches == times.planned):
+    stays = False
+    while search.steps < steps and (to_the_end or not stays):
         for chosen in torch.randperm(len(pixels)).split(BATCH_SIZE):
             if len(chosen) < BATCH_SIZE:
                 continue
@@ -98,8 +102,13 @@ def online(
             sgd.step()
             cosine.step()
         search.end_epoch()
+        stays = times.searches is not None and search.searches == times.planned
     p_tp, p_o = search.history[-1]
     line = {"p_tp": p_tp, "p_o": p_o.tolist(), "searches": search.searches}
+    if to_the_end:
+        line["accuracy"] = accuracy(
+            model, unseen(train, validation, task.domain, task.seed), statistics
+        )
     return {**line, "training steps": steps}
 
 
@@ -150,7 +159,8 @@ def table(lines: Lines) -> str:
 
     Of seeds that have both runs.
     """
-    rows = [["domain", "online steps", "seeds", *FIGURES, "p_tp offline", "p_tp online"]]
+    names = ("p_tp offline", "p_tp online", "accuracy")
+    rows = [["domain", "online steps", "seeds", *FIGURES, *names]]
     rows.append(["---"] * len(rows[0]))
     for domain, steps in sorted({(x["domain"], x["training steps"]) for x in online_of(lines)}):
         runs = [x for x in lines if x["domain"] == domain and x["training steps"] in (0, steps)]
@@ -163,8 +173,15 @@ def table(lines: Lines) -> str:
             both = [with_error(partial(figure, ops=ops), runs) for ops in (False, True)]
             cells.append("; ops ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in both))
         p_tp = [np.mean([x["p_tp"] for x in kind(runs)]) for kind in (offline_of, online_of)]
-        rows.append([domain, f"{steps:,}", str(len(seeds)), *cells, *(f"{p:.2f}" for p in p_tp)])
+        cells += [f"{p:.2f}" for p in p_tp]
+        tested = [100 * x["accuracy"] for x in online_of(runs) if "accuracy" in x]
+        cells.append(mean_with_error(tested) if len(tested) > 1 else "")
+        rows.append([domain, f"{steps:,}", str(len(seeds)), *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def mean_with_error(values: list[float]) -> str:
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) / len(values) ** 0.5:.1f}"
 
 
 def main() -> None:
@@ -172,24 +189,29 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, default=["rotated", "same"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[*range(70, 80)])
-    parser.add_argument("--epochs", nargs="+", type=int, default=[2400], help="of the trainings")
+    parser.add_argument("--steps", nargs="+", type=int, default=[9600], help="of the trainings")
+    parser.add_argument("--cifar10", type=Path, help="the folder of CIFAR-10, instead of digits")
     parser.add_argument("--warmup", type=int, help="first steps, on clean images")
     parser.add_argument("--every", type=int, help="steps from a search to the next")
     parser.add_argument("--searches", type=int, help="then no more")
+    parser.add_argument("--train", action="store_true", help="train to the end, and test")
     parser.add_argument("--table", action="store_true", help="only print the table")
     options = parser.parse_args()
+    if options.train and options.cifar10:
+        parser.error("--train is for the digits")
     torch.set_num_threads(1)
     lines = [json.loads(line) for line in options.file.open()] if options.file.exists() else []
-    done = {(x["domain"], x["seed"], x["epochs"]) for x in lines}
-    wanted = itertools.product(options.seeds, options.domains, sorted({0, *options.epochs}))
-    for seed, domain, epochs in [] if options.table else wanted:
-        if (domain, seed, epochs) in done:
+    done = {(x["domain"], x["seed"], x["training steps"]) for x in lines}
+    wanted = itertools.product(options.seeds, options.domains, sorted({0, *options.steps}))
+    how = {name: getattr(options, name) for name in ("warmup", "every", "searches")}
+    for seed, domain, steps in [] if options.table else wanted:
+        if (domain, seed, steps) in done:
             continue
         start = time.process_time()
-        how = (options.warmup, options.every, options.searches)
-        found = online(domain, seed, epochs, *how) if epochs else offline(domain, seed)
+        task = task_of(domain, seed, options.cifar10)
+        found = online(task, steps, options.train, **how) if steps else offline(task)
         seconds = round(time.process_time() - start, 1)
-        line = {"domain": domain, "seed": seed, "epochs": epochs, "seconds": seconds, **found}
+        line = {"domain": domain, "seed": seed, "seconds": seconds, **found}
         lines.append(line)
         with options.file.open("a") as file:
             file.write(json.dumps(line) + "\n")

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from PIL import Image
 from scipy.stats import spearmanr
+from torch import nn
 from torch.nn import functional as F
 
 from ddas_gpu import ops, streams
@@ -157,10 +158,7 @@ def accuracy_under(
 ) -> float:
     """Train on the search's digits under a policy; return the accuracy on unseen ones."""
     seed, space = search.seed, search.space
-    everything = open_digits(SIZE)
-    seen = {*map(int, search.train.members()), *map(int, search.validation.members())}
-    unseen = np.array([i for i in range(len(everything)) if i not in seen])
-    test = in_domain(everything.subset(unseen), domain, seed + 1000)
+    test = unseen(search.train, search.validation, domain, seed)
     images, labels = search.train.images, torch.from_numpy(search.train.labels)
     statistics = channel_statistics(images)
     torch.manual_seed(seed)
@@ -181,6 +179,19 @@ def accuracy_under(
             F.cross_entropy(model(inputs[batch]), labels[batch]).backward()
             sgd.step()
         cosine.step()
+    return accuracy(model, test, statistics)
+
+
+def unseen(train: ImageArrays, validation: ImageArrays, domain: str, seed: int) -> ImageArrays:
+    """Return the digits that are in neither set, as they look in a domain."""
+    everything = open_digits(SIZE)
+    seen = {*map(int, train.members()), *map(int, validation.members())}
+    left = np.array([i for i in range(len(everything)) if i not in seen])
+    return in_domain(everything.subset(left), domain, seed + 1000)
+
+
+def accuracy(model: nn.Module, test: ImageArrays, statistics: tuple[Any, Any]) -> float:
+    """Return the share of the images that a trained network names right."""
     model.eval()
     with torch.no_grad():
         guessed = model(normalise(torch.from_numpy(test.images), *statistics)).argmax(1)

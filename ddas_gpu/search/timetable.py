@@ -39,11 +39,13 @@ class Timetable:
     ) -> Timetable:
         """Return what a user asks for; with the number of steps alone, an early search.
 
-        That has as many searches as one in `EVERY` steps, but close together: rewards are largest
-        soon after the network has learned a little from images as they are.
+        That has as many searches as one in `EVERY` steps, but one after the other: rewards are
+        largest soon after the network has learned a little from images as they are, and searches
+        that are farther apart compare networks that have changed more.
         """
         if steps is not None and warmup is every is searches is None:
-            return cls(steps, steps // 30, 4, min(max(1, steps // EVERY), MOST_SEARCHES))
+            searches = min(max(1, steps // EVERY), MOST_SEARCHES)
+            return cls(steps, steps // 30, 1, searches)
         steps, warmup = STEPS if steps is None else steps, 0 if warmup is None else warmup
         return cls(steps, warmup, EVERY if every is None else every, searches)
 

@@ -57,3 +57,12 @@ def test_the_table_has_the_seeds_with_both_runs():
     rows = module.table(lines).split("\n")
     cells = rows[2].split(" | ")
     assert len(rows) == 3 and cells[:3] == ["| same", "10", "3"] and "±" in cells[6]
+
+
+def test_a_training_is_cut_where_the_policy_stays_or_tested_at_its_end():
+    task = module.task_of("rotated", 0)
+    how = {"warmup": 1, "every": 1, "searches": 1}
+    cut = module.online(task, 8, **how)
+    whole = module.online(task, 8, to_the_end=True, **how)
+    assert cut["p_o"] == whole["p_o"] and cut["searches"] == whole["searches"] == 1
+    assert "accuracy" not in cut and 0 <= whole["accuracy"] <= 1

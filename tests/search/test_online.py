@@ -422,7 +422,7 @@ def test_a_warm_up_and_a_number_of_searches():
 def test_it_searches_when_its_timetable_says():
     images = torch.zeros(1, 16, 16, 3, dtype=torch.uint8)
     online = make(network(), every=None, steps=4_800)
-    assert online.times == Timetable(4_800, warmup=160, every=4, searches=75)
+    assert online.times == Timetable(4_800, warmup=160, every=1, searches=75)
     online.steps = 159
     online.step(images, LABELS[:1])
     assert online._begun is None

@@ -22,7 +22,7 @@ def searched(times: Timetable) -> list[int]:
 def test_with_the_number_of_steps_alone_it_comes_early(steps, searches):
     times = Timetable.of(steps, None, None, None)
     assert times.planned == searches
-    assert searched(times) == [times.warmup + 4 * n for n in range(searches)]
+    assert searched(times) == [times.warmup + n for n in range(searches)]
     assert times.warmup == steps // 30
 
 
