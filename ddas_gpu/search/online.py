@@ -75,7 +75,7 @@ class OnlineSearch:
     space: a preset, for images of any size, or a SearchSpace.
     steps: how many steps your training has. Without `warmup`, `every` and `searches` it searches
         early: a thirtieth of the steps on images as they are, then steps / 64 searches, at most
-        600, one in every step; the policy then stays. That costs less than 10 % of the time even
+        1,000, one in every step; the policy then stays. That costs less than 10 % of the time even
         of small networks. The rates of α follow from the searches, too, unless they are given.
     prepare: what turns a uint8 batch, in the layout of your batches, into the network's inputs; by
         default floats in [0, 1].

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 STEPS = 5_000  # of a training that does not say how many it has
 EVERY = 64  # steps of a training per search: below 10 % of the time, even of small networks
-MOST_SEARCHES = 600  # about as many as an offline search of the digits has
+MOST_SEARCHES = 1_000  # about as many as an offline search has
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def searched(times: Timetable) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "searches"), [(1, 1), (63, 1), (640, 10), (4_800, 75), (78_000, 600)]
+    ("steps", "searches"), [(1, 1), (63, 1), (640, 10), (4_800, 75), (38_400, 600), (78_000, 1_000)]
 )
 def test_with_the_number_of_steps_alone_it_comes_early(steps, searches):
     times = Timetable.of(steps, None, None, None)
