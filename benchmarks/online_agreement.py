@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from evidence.numbers import estimate
 from reliability import DOMAINS, OtherDomain, accuracy, unseen
 from scipy.stats import spearmanr
 from torch.nn import functional as F
@@ -175,13 +176,9 @@ def table(lines: Lines) -> str:
         p_tp = [np.mean([x["p_tp"] for x in kind(runs)]) for kind in (offline_of, online_of)]
         cells += [f"{p:.2f}" for p in p_tp]
         tested = [100 * x["accuracy"] for x in online_of(runs) if "accuracy" in x]
-        cells.append(mean_with_error(tested) if len(tested) > 1 else "")
+        cells.append(str(estimate(tested)) if len(tested) > 1 else "")
         rows.append([domain, f"{steps:,}", str(len(seeds)), *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def mean_with_error(values: list[float]) -> str:
-    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) / len(values) ** 0.5:.1f}"
 
 
 def main() -> None:
