@@ -68,7 +68,7 @@ def require_same(what: str, saved: dict[str, Any], own: dict[str, Any]) -> None:
         if name not in saved or saved[name] == value:
             continue
         difference = f"the state is of a {what} with {name} {saved[name]}, but this one has {value}"
-        if name != "epochs" or None in (saved[name], value):
+        if name != "epochs":
             raise ValueError(
                 f"{difference}; to begin an epoch with other settings, call set_epoch instead"
             )

@@ -23,8 +23,8 @@ def write_scenes(folder: Path, counts: dict[str, int]) -> Path:
     """Write scenes with boxes as Ultralytics reads them; return the file that describes them."""
     for split, count in counts.items():
         images, labels = folder / "images" / split, folder / "labels" / split
-        images.mkdir(parents=True)
-        labels.mkdir(parents=True)
+        images.mkdir(parents=True, exist_ok=True)
+        labels.mkdir(parents=True, exist_ok=True)
         for number, scene in enumerate(draw_scenes(0, split, count)):
             Image.fromarray(scene.image).save(images / f"{number}.png")
             side = scene.image.shape[0]
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> float:
 
     data = options.data
     if data is None:
-        scenes = options.out / "scenes"
+        scenes = options.out / f"scenes-{options.images}"
         data = scenes / "scenes.yaml"
         if not data.exists():
             data = write_scenes(scenes, {"train2017": options.images, "val2017": 100})
